@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from heddle.pipelines.gguf import config as gguf_config
-from heddle.pipelines.gguf.file import GgufFile, is_gguf
+from heddle.pipelines.gguf.file import GgufFile, is_gguf, name_of
 from heddle.pipelines.models.config_checks import read_object
 from heddle.pipelines.weights import INDEX
 from heddle.runtime.errors import ArtifactError, ArtifactReason
@@ -57,14 +57,14 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class GgufCheckpoint:
-    """A GGUF file of a language model, which holds all that a folder's files do."""
+    """A GGUF file of a language model, or the first of several: all that a folder's files hold."""
 
     file: Path
 
     @property
     def name(self) -> str:
         """What the model is called."""
-        return self.file.stem
+        return name_of(self.file)
 
     def values(self) -> dict[str, Any]:
         """What a `config.json` would say of the model."""

@@ -12,31 +12,40 @@ from heddle.pipelines import weights
 from heddle.pipelines.checkpoint import Checkpoint, GgufCheckpoint
 from heddle.pipelines.models.decoder import language_model
 from heddle.pipelines.models.decoder_config import DecoderConfig
+from heddle.pipelines.models.decoder_family import ModelNames
 from heddle.pipelines.models.embedder import decoder_embedder
-from heddle.pipelines.models.products import Quantization
+from heddle.pipelines.models.products import Asked, Quantization
 from heddle.pipelines.quantization import bits_of
 from heddle.pipelines.sentence_head import read_head
-from heddle.pipelines.stored.product import FLOATS, FLOATS_OF_8_BITS, Product
+from heddle.pipelines.stored.product import (
+    BITS,
+    FLOATS,
+    FLOATS_OF_8_BITS,
+    GROUPS,
+    UNSIGNED,
+    Product,
+)
 from heddle.pipelines.stored.selection import END, Stored
 from heddle.runtime.errors import GraphError
 
 if TYPE_CHECKING:
     from heddle.pipelines.weights import Array
 
-EMBEDDINGS, LAYERS = "embed_tokens.weight", "layers."
-"""What the weights of embeddings are called, and those of layers begin with, behind a prefix."""
-
-HEAD = "lm_head"
-"""The product that makes logits, where it is not one with the embeddings."""
-
-LEFT = ("rotary_emb.inv_freq", ".k_scale", ".v_scale")
-"""How those end that the configuration gives, or that are scales of a cache in 8 bits."""
+LEFT = (
+    "rotary_emb.inv_freq",
+    ".attention.bias",
+    ".attention.masked_bias",
+    ".k_scale",
+    ".v_scale",
+)
+"""How those end that the configuration gives, masks, and scales of a cache in 8 bits."""
 
 
 def build(
     found: Checkpoint | GgufCheckpoint,
     dtype: DType | None = None,
-    quantization: Quantization | None = None,
+    quantization: Asked = None,
+    context: int | None = None,
 ) -> Graph:
     """The graph of the checkpoint `found`; its weights are those of `weights.select`.
 
@@ -48,34 +57,40 @@ def build(
         dtype: What the model computes in; None: what its embeddings are stored in, float32 where
             these are no floats.
         quantization: How the weights of products are held; None: as they are stored. Those that
-            are stored in as few bits stay so.
+            are stored in as few bits stay so. `"float"`: all in floats.
+        context: Tokens of the longest text; None: as many as the model takes.
 
     Raises:
         GraphError: It is a model that the graph does not compute, or weights are no floats, or of
             another model: the graph would leave some out.
         ArtifactError: A file is missing or damaged.
     """
-    config = DecoderConfig.of(found.values(), found.config)
+    config = DecoderConfig.of(found.values(), found.config, context)
     head = read_head(found.folder) if isinstance(found, Checkpoint) else None
     stored = weights.stored(found.weights)
     dtypes = _dtypes(stored)
-    prefix = weights.prefix(stored.arrays, EMBEDDINGS) if head else "model."
-    embeddings = f"{prefix}{EMBEDDINGS}"
+    names = _names(stored, config.family.names)
+    embeddings = f"{names.prefix}{names.embeddings}{END}"
     if embeddings.removesuffix(END) not in stored.products:
         raise GraphError(
             f"{found.weights}: wanted {embeddings} in {', '.join(FLOATS)}, got none of them"
         )
     name, computed = found.name, dtype or dtypes.get(embeddings, DType.float32)
-    held = _held(stored, quantization)
+    rounded = None if quantization == "float" else quantization
+    held = {} if quantization == "float" else _held(stored, rounded)
     if head is not None:
-        graph = decoder_embedder(config, head, name, prefix, computed, quantization, dtypes, held)
+        graph = decoder_embedder(config, head, name, names, computed, rounded, dtypes, held)
     else:
-        if config.tie_word_embeddings and _has_another_head(stored, embeddings):
+        if config.tie_word_embeddings and _has_another_head(stored, names.head, embeddings):
             config = replace(config, tie_word_embeddings=False)
-        graph = language_model(config, name, computed, quantization, dtypes, held=held)
+        graph = language_model(config, name, computed, rounded, dtypes, held=held, names=names)
+    layers = f"{names.prefix}{names.layers}."
+    numbers = range(len(config.layers), len(config.layers) + config.more_layers)
+    later = tuple(f"{layers}{number}." for number in numbers)
+    owned = (layers, f"{names.prefix}{names.norm}.", f"{names.head}.bias")
     for name, array in stored.arrays.items():
         known = stored.serves(graph.weights, name) or _is_left_out(name, array)
-        if name.startswith(prefix + LAYERS) and not known:
+        if name.startswith(owned) and not name.startswith(later) and not known:
             raise GraphError(
                 f"{found.weights}: wanted the weights of the model in {found.config}, got also "
                 f"{name}: see num_hidden_layers, quantization_config and the keys for biases there"
@@ -83,11 +98,27 @@ def build(
     return graph
 
 
-def _has_another_head(stored: Stored, embeddings: str) -> bool:
+def _names(stored: Stored, names: ModelNames) -> ModelNames:
+    """What a checkpoint calls weights outside of layers.
+
+    One of a model of images, too, has more before a family's names, and so has a sentence embedder
+    less. Layers behind the last one may have embeddings, too, but by longer names.
+    """
+
+    def found(last: str, otherwise: str) -> str:
+        ending = [name for name in stored.products if f".{name}".endswith(f".{last}")]
+        return min(ending, key=len, default=otherwise)
+
+    embeddings = found(names.embeddings, names.prefix + names.embeddings)
+    prefix = embeddings.removesuffix(names.embeddings)
+    return replace(names, prefix=prefix, head=found(names.head, names.head))
+
+
+def _has_another_head(stored: Stored, head: str, embeddings: str) -> bool:
     """Whether logits have a weight that is not the embeddings', as training may leave it."""
-    if HEAD not in stored.products:
+    if head not in stored.products:
         return False
-    own, tied = (stored.arrays.get(name) for name in (f"{HEAD}{END}", embeddings))
+    own, tied = (stored.arrays.get(name) for name in (f"{head}{END}", embeddings))
     return own is None or tied is None or not np.array_equal(bits_of(own), bits_of(tied))
 
 
@@ -99,7 +130,10 @@ def _dtypes(stored: Stored) -> dict[str, DType]:
 
 
 def _held(stored: Stored, asked: Quantization | None) -> dict[str, Quantization]:
-    """How a graph holds the weights of products that are stored as values and scales."""
+    """How a graph holds the weights of products that are stored as values and scales.
+
+    Those that it cannot hold as they are become integers of 8 bits, unless it is said otherwise.
+    """
     found = {}
     for name, product in stored.products.items():
         own = _exact(product)
@@ -110,6 +144,8 @@ def _held(stored: Stored, asked: Quantization | None) -> dict[str, Quantization]
                 found[name] = replace(own, activations=asked.activations)
             elif asked.activations == "float":
                 found[name] = own
+        elif not asked and product.kind not in FLOATS and product.shape[-1] % GROUPS == 0:
+            found[name] = Quantization(8, GROUPS)
     return found
 
 
@@ -117,8 +153,14 @@ def _exact(product: Product) -> Quantization | None:
     """The quantization that holds the very values of a product; None: there is none."""
     if not product.group_held:
         return None
-    floats = DType(product.kind) if product.kind in FLOATS_OF_8_BITS else None
-    return Quantization(4 if product.kind == "int4" else 8, product.group_held, floats=floats)
+    return Quantization(
+        BITS.get(product.kind, 8),
+        product.group_held,
+        floats=DType(product.kind) if product.kind in FLOATS_OF_8_BITS else None,
+        minimums=product.kind in UNSIGNED,
+        scales=DType.float16 if product.scales_in == "float16" else None,
+        ordered=product.order is not None,
+    )
 
 
 def _is_left_out(name: str, array: Array) -> bool:

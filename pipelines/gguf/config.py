@@ -50,12 +50,16 @@ OTHERS = {
 }
 """Keys that some have."""
 
+MAGNITUDE = "rope.scaling.yarn_attn_factor"
+"""The key of what YaRN multiplies cosines and sines by, if that does not follow from the rest."""
+
 NUMBERS = (
     "attention.value_length",
     "rope.dimension_count",
     "rope.scaling.attn_factor",
     "rope.scaling.factor",
     "rope.scaling.original_context_length",
+    MAGNITUDE,
 )
 """Keys that say more than one of ours, or that count in some models alone."""
 
@@ -64,7 +68,6 @@ REFUSED = {
     "attention.clamp_kqv": 0.0,
     "attention.max_alibi_bias": 0.0,
     "attention.group_norm_groups": 0,
-    "rope.scaling.yarn_attn_factor": 1.0,
     "rope.scaling.yarn_ext_factor": 1.0,
     "rope.scaling.yarn_log_multiplier": 0.0,
     "use_parallel_residual": False,
@@ -103,6 +106,11 @@ def _of_llama(values: Values) -> Values:
     return {"model_type": "mistral"} if values.get("sliding_window") else {}
 
 
+def _of_olmo(values: Values) -> Values:
+    """OLMo 3 is OLMo 2 with windows."""
+    return {"model_type": "olmo3"} if values.get("sliding_window") else {}
+
+
 @dataclass(frozen=True)
 class Architecture:
     """What a model is that has this name in a file.
@@ -130,7 +138,7 @@ ARCHITECTURES = {
     "gemma2": Architecture("gemma2", derived=_of_largest(46)),
     "gemma3": Architecture("gemma3_text", derived=_of_largest(62)),
     "phi3": Architecture("phi3"),
-    "olmo2": Architecture("olmo2"),
+    "olmo2": Architecture("olmo2", derived=_of_olmo),
     "granite": Architecture("granite", paired=True),
 }
 """What is read, by `general.architecture`."""
@@ -281,6 +289,8 @@ def _scaling(file: GgufFile, given: Values) -> Values:
         )
     names = {"rope.scaling.factor": "factor"}
     names |= {f"rope.scaling.yarn_beta_{end}": f"beta_{end}" for end in ("fast", "slow")}
+    if given.get(MAGNITUDE, 1.0) != 1.0:
+        names[MAGNITUDE] = "attention_factor"
     return {"rope_type": kind, **{ours: given[key] for key, ours in names.items() if key in given}}
 
 

@@ -1,4 +1,4 @@
-"""A GGUF file: what it says of a model, and its tensors, mapped and not copied.
+"""A GGUF file, or several of one model: what they say of it, and tensors, mapped and not copied.
 
 The format is "GGUF" of the ggml project (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md):
 keys with values, then what the tensors are called and where they lie, then these. The package
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,10 +44,22 @@ TEXT, ARRAY = 8, 9
 MOST_DIMS = 4
 """Of a tensor."""
 
+PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})")
+"""The name of a file without its suffix that is one of several, which gguf-split makes."""
+
+NUMBER, COUNT = "split.no", "split.count"
+"""The keys of a file's number among these, from 0 on, and of how many there are."""
+
 
 def is_gguf(path: Path) -> bool:
     """Whether a path is one by its name; a folder is none."""
     return path.suffix == SUFFIX and not path.is_dir()
+
+
+def name_of(path: Path) -> str:
+    """What the model of a file, or of several, is called."""
+    match = PART.fullmatch(path.stem)
+    return match[1] if match else path.stem
 
 
 @dataclass(frozen=True)
@@ -68,53 +81,55 @@ class Tensor:
 
 @dataclass(frozen=True)
 class GgufFile:
-    """What a file holds.
+    """What a file holds, and the other files of its model.
 
     Attributes:
-        path: The file.
+        path: The file, the first one of several.
         values: What it says, by key: numbers, texts, or lists of these.
-        tensors: Its tensors by name.
-        mapping: What these are views of.
+        tensors: The tensors of all by name.
+        mappings: What these are views of.
     """
 
     path: Path
     values: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
-    mapping: mmap.mmap
+    mappings: tuple[mmap.mmap, ...]
 
     @staticmethod
     def read(path: Path) -> GgufFile:
-        """The file `path`.
+        """The file `path`, and where it is the first one of several, those beside it.
 
         Raises:
-            ArtifactError: It is missing, damaged, a part of a model, or of another version.
+            ArtifactError: One is missing, damaged, of another version, or not the first one.
             InputError: The package `gguf` is not installed.
         """
-        try:
-            with path.open("rb") as opened:
-                mapping = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
-        except FileNotFoundError:
-            raise ArtifactError(f"{path}: no such file", ArtifactReason.NOT_FOUND) from None
-        except ValueError:
-            raise _bad(path, "wanted a GGUF file, got an empty one") from None
-        found = _Reader(path, np.frombuffer(mapping, np.uint8))
-        tensors = found.header()
-        values = {}
-        for _ in range(found.pairs):
-            name = found.text()
-            if name in values:
-                raise _bad(path, f"{name}: wanted it once, got it again")
-            values[name] = found.value(name)
-        parts = values.get("split.count", 1)
-        if parts != 1:
-            raise _bad(
-                path, f"wanted a model in one file, got one of {parts}: merge them with gguf-split"
-            )
-        return GgufFile(path, values, found.tensors(tensors, values), mapping)
+        first = _read(path)
+        count = first.value(COUNT, int, 1)
+        if count < 2:
+            return first
+        match = PART.fullmatch(path.stem)
+        if match is None or int(match[2]) != 1 or int(match[3]) != count:
+            raise first.bad(f"wanted the first of {count} files, called ...-00001-of-{count:05d}")
+        names = (f"{match[1]}-{n:05d}-of-{count:05d}{path.suffix}" for n in range(2, count + 1))
+        parts = [first, *(_read(path.with_name(name)) for name in names)]
+        tensors: dict[str, Tensor] = {}
+        for number, part in enumerate(parts):
+            said = [part.values.get(key) for key in (NUMBER, COUNT)]
+            if said != [number, count]:
+                raise part.bad(
+                    f"wanted {NUMBER} {number} and {COUNT} {count}, got {said[0]} and {said[1]}"
+                )
+            twice = tensors.keys() & part.tensors.keys()
+            if twice:
+                raise part.bad(f"{min(twice)}: wanted it in one of {count} files, got it again")
+            tensors |= part.tensors
+        mappings = tuple(mapping for part in parts for mapping in part.mappings)
+        return GgufFile(path, first.values, tensors, mappings)
 
     def forget_pages(self) -> None:
         """Gives the memory back that reading tensors took; they are read again when touched."""
-        self.mapping.madvise(mmap.MADV_DONTNEED)
+        for mapping in self.mappings:
+            mapping.madvise(mmap.MADV_DONTNEED)
 
     def value(self, key: str, kind: type[Any], default: Any = None) -> Any:
         """The value of `key`, of this kind; `default` where there is none, unless that is None.
@@ -150,6 +165,26 @@ class GgufFile:
 
 KINDS = {str: "a text", int: "an integer", float: "a number", bool: "true or false", list: "a list"}
 """What kinds of values are called."""
+
+
+def _read(path: Path) -> GgufFile:
+    """One file."""
+    try:
+        with path.open("rb") as opened:
+            mapping = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+    except FileNotFoundError:
+        raise ArtifactError(f"{path}: no such file", ArtifactReason.NOT_FOUND) from None
+    except ValueError:
+        raise _bad(path, "wanted a GGUF file, got an empty one") from None
+    found = _Reader(path, np.frombuffer(mapping, np.uint8))
+    tensors = found.header()
+    values: dict[str, Any] = {}
+    for _ in range(found.pairs):
+        name = found.text()
+        if name in values:
+            raise _bad(path, f"{name}: wanted it once, got it again")
+        values[name] = found.value(name)
+    return GgufFile(path, values, found.tensors(tensors, values), (mapping,))
 
 
 class _Reader:

@@ -20,7 +20,7 @@ from tokenizers import (
 
 from heddle.pipelines.gguf.file import GgufFile
 from heddle.pipelines.gguf.splitting import SPLITTINGS
-from heddle.pipelines.tokenizer_files import TokenizerFiles
+from heddle.pipelines.tokenizer_files import TokenizerFiles, sampling_of
 from heddle.runtime.errors import GraphError
 
 KEY = "tokenizer.ggml"
@@ -40,6 +40,15 @@ ENDINGS = (
     *("<end_of_turn>", "<|endoftext|>", "<|end_of_text|>"),
 )
 """Control tokens that end a turn where the file does not say so, which older ones do not."""
+
+SAMPLING = {
+    "general.sampling.temp": "temperature",
+    "general.sampling.top_k": "top_k",
+    "general.sampling.top_p": "top_p",
+    "general.sampling.min_p": "min_p",
+    "general.sampling.penalty_repeat": "repetition_penalty",
+}
+"""Keys that say how tokens are drawn, and what `SamplingParams` calls it."""
 
 MOST_LETTERS = 1024
 """Of a piece with a score, which is looked at cut in each place: more than any model's has."""
@@ -95,6 +104,7 @@ def read(path: Path) -> TokenizerFiles:
             | {vocab[text] for text in ENDINGS if text in vocab}
         ),
         file.value("tokenizer.chat_template", str, ""),
+        sampling_of({ours: file.values.get(name) for name, ours in SAMPLING.items()}),
     )
 
 

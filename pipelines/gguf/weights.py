@@ -9,7 +9,8 @@ import numpy as np
 
 from heddle.pipelines.gguf.config import FREQUENCIES, LONG, SHORT, architecture, values_of
 from heddle.pipelines.gguf.file import GgufFile, Tensor
-from heddle.pipelines.models.decoder_families import FAMILIES, Family
+from heddle.pipelines.models.decoder_families import FAMILIES
+from heddle.pipelines.models.decoder_family import Family
 from heddle.pipelines.quantization import array_of, bits_of, narrowed, widened
 from heddle.pipelines.stored.gguf import DTYPES, Gguf, floats_of, in_halves
 from heddle.pipelines.stored.selection import Stored
@@ -84,13 +85,13 @@ def inside_of(family: Family) -> dict[str, str]:
         "attn_output": "self_attn.o_proj",
         "ffn_down": "mlp.down_proj",
     }
-    if family.fused_qkv:
+    if family.attention.joined:
         found["attn_qkv"] = "self_attn.qkv_proj"
     else:
         found |= {f"attn_{name}": f"self_attn.{name}_proj" for name in "qkv"}
     if family.qk_norm:
         found |= {f"attn_{name}_norm": f"self_attn.{name}_norm" for name in "qk"}
-    if family.fused_gate:
+    if family.mlp.joined:
         found["ffn_up"] = "mlp.gate_up_proj"
     else:
         found |= {f"ffn_{name}": f"mlp.{name}_proj" for name in ("gate", "up")}
@@ -99,9 +100,9 @@ def inside_of(family: Family) -> dict[str, str]:
         for name, ours in (("gate", experts.gate), ("up", experts.up), ("down", experts.down)):
             found[f"ffn_{name}_exps"] = f"{experts.experts}.{ours}"
     if experts is not None and experts.shared:
-        found["ffn_gate_inp_shexp"] = f"{experts.shared}_gate"
+        found["ffn_gate_inp_shexp"] = experts.shared_gate
         for name in ("gate", "up", "down"):
-            found[f"ffn_{name}_shexp"] = f"{experts.shared}.{name}_proj"
+            found[f"ffn_{name}_shexp"] = f"{experts.shared.at}.{name}_proj"
     return {name: ours for name, ours in found.items() if ours}
 
 

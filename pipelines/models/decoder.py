@@ -15,9 +15,12 @@ from heddle.pipelines.models.activations import ACTIVATIONS
 from heddle.pipelines.models.decoder_attention import Attention, Cached, Turns, Whole
 from heddle.pipelines.models.decoder_config import DecoderConfig
 from heddle.pipelines.models.decoder_experts import Mixture
+from heddle.pipelines.models.decoder_family import ModelNames
+from heddle.pipelines.models.decoder_latent_attention import LatentAttention
 from heddle.pipelines.models.decoder_layers import Layer
+from heddle.pipelines.models.decoder_mlp import FeedForward
 from heddle.pipelines.models.decoder_norms import Norms
-from heddle.pipelines.models.products import Products, Quantization, Rows, scaled
+from heddle.pipelines.models.products import Products, Quantization, scaled
 
 MAXIMUM_ROWS = 1024
 MAXIMUM_TOKENS = 16384
@@ -37,17 +40,19 @@ class Decoder:
     Args:
         config: The sizes.
         products: The weights.
-        prefix: What the checkpoint puts before its weights' names.
+        names: What the checkpoint calls weights outside of layers; None: as its family does.
     """
 
-    def __init__(self, config: DecoderConfig, products: Products, prefix: str = "model.") -> None:
+    def __init__(
+        self, config: DecoderConfig, products: Products, names: ModelNames | None = None
+    ) -> None:
         self.config = config
         self.products = products
-        self.prefix = prefix
-        self.activation = ACTIVATIONS[config.hidden_act]
-        family = config.family
-        self.norm = Norms(products, config.rms_norm_eps, family.centred, family.offset)
-        self.attention = Attention(config, products, self.norm)
+        self.names = names or config.family.names
+        self.feed_forward = FeedForward(products, config.hidden_act, config.mlp_bias)
+        self.norm = Norms(products, config.rms_norm_eps, config.family)
+        kind = Attention if config.latent is None else LatentAttention
+        self.attention = kind(config, products, self.norm)
 
     def __call__(
         self,
@@ -62,34 +67,37 @@ class Decoder:
             tokens: int64 [tokens], those of all rows one after another.
             positions: int64 [tokens], the place of each in its sequence.
             rows: Where rows begin and their blocks are.
-            caches: Keys and values of each layer in turn, of the products' dtype, [blocks, block
-                size, num_key_value_heads, head_dim]; none where `rows` is `Whole`.
+            caches: Those of each layer in turn, of the products' dtype, [blocks, block size,
+                heads, columns] as `config.caches` says; none where `rows` is `Whole`.
         """
-        config = self.config
-        name = f"{self.prefix}embed_tokens.weight"
-        table = self.products.weight(name, config.vocab_size, config.hidden_size)
-        hidden = ops.cast(ops.gather(table, tokens, axis=0), DType.float32)
+        config, names = self.config, self.names
+        name = f"{names.prefix}{names.embeddings}"
+        hidden = self.products.lookup(name, tokens, config.vocab_size, config.hidden_size)
         hidden = scaled(hidden, config.embedding_scale)
         turns = self.attention.turns(positions)
         changed: list[TensorValue] = []
         for number, layer in enumerate(config.layers):
-            old = caches[2 * number : 2 * number + 2]
+            each = len(config.caches)
+            old = caches[each * number : each * (number + 1)]
             hidden, *new = self._layer(
-                f"{self.prefix}layers.{number}", layer, hidden, turns, rows, old
+                f"{names.prefix}{names.layers}.{number}", layer, hidden, turns, rows, old
             )
             changed += new
         return hidden, changed
 
     def normal(self, hidden: TensorValue, dtype: DType = DType.float32) -> TensorValue:
         """The last norm of what the call gave."""
-        return self.norm(f"{self.prefix}norm", hidden, dtype)
+        return self.norm(f"{self.names.prefix}{self.names.norm}", hidden, dtype)
 
     def logits(self, hidden: TensorValue) -> TensorValue:
         """float32 [..., vocab_size] of what the call gave, [..., hidden_size]."""
-        config = self.config
+        config, names = self.config, self.names
         normal = self.normal(hidden, self.products.dtype)
-        name = f"{self.prefix}embed_tokens" if config.tie_word_embeddings else "lm_head"
+        tied = config.tie_word_embeddings
+        name = f"{names.prefix}{names.embeddings}" if tied else names.head
         found = self.products.product(name, normal, config.vocab_size)
+        if config.family.head_bias:
+            found = found + self.products.vector(f"{names.head}.bias", config.vocab_size)
         found = scaled(found, config.logits_scale)
         cap = config.logits_softcap
         return ops.tanh(found / cap) * cap if cap else found
@@ -102,50 +110,38 @@ class Decoder:
         turns: Turns,
         rows: Cached | Whole,
         caches: Sequence[TensorValue],
-    ) -> tuple[TensorValue, TensorValue, TensorValue]:
+    ) -> tuple[TensorValue, ...]:
         """The residual stream behind a layer, and its caches."""
-        norms, scale = self.config.family.norms, self.config.residual_scale
-        inner = self.config.intermediate_size
+        config, family = self.config, self.config.family
+        norms, before = family.norms, hidden
 
-        def read(name: str) -> TensorValue:
+        def read(name: str, x: TensorValue) -> TensorValue:
             dtype = self.products.dtype
-            return self.norm(f"{at}.{name}", hidden, dtype) if name else ops.cast(hidden, dtype)
+            return self.norm(f"{at}.{name}", x, dtype) if name else ops.cast(x, dtype)
 
         def added(name: str, part: TensorValue) -> TensorValue:
             normal = self.norm(f"{at}.{name}", part, DType.float32) if name else part
-            return hidden + scaled(normal, scale)
+            return hidden + scaled(normal, config.residual_scale)
 
-        normal = read(norms.before_attention)
-        mixed, *new = self.attention(f"{at}.self_attn", layer, normal, turns, rows, caches)
+        normal = read(norms.before_attention, before)
+        mixed, *new = self.attention(at, layer, normal, turns, rows, caches)
         hidden = added(norms.after_attention, mixed)
-        if not self.config.family.parallel:
-            normal = read(norms.before_mlp)
-        part = self._mixture(at, normal) if layer.sparse else self._mlp(f"{at}.mlp", normal, inner)
-        return added(norms.after_mlp, part), *new  # type: ignore[return-value]
+        if norms.before_mlp or not config.parallel:
+            normal = read(norms.before_mlp, before if config.parallel else hidden)
+        part = (
+            self._mixture(at, normal)
+            if layer.sparse
+            else self.feed_forward(at, family.mlp, normal, config.intermediate_size)
+        )
+        return added(norms.after_mlp, part), *new
 
     def _mixture(self, at: str, x: TensorValue) -> TensorValue:
-        config = self.config
+        config, names = self.config, self.config.family.experts
         assert config.experts is not None, "a sparse layer has experts"
-        assert config.family.experts is not None, "a sparse layer has experts"
-        mixture = Mixture(
-            self.products, config.experts, config.family.experts, self.activation, self._mlp
-        )
+        assert names is not None, "a sparse layer has experts"
+        activation = ACTIVATIONS[config.hidden_act]
+        mixture = Mixture(self.products, config.experts, names, activation, self.feed_forward)
         return mixture(at, x)
-
-    def _mlp(self, at: str, x: TensorValue, inner: int) -> TensorValue:
-        """A feed-forward part of `inner` columns with a gate (arXiv:2002.05202)."""
-        config, products = self.config, self.products
-
-        def outer(name: str, first: int) -> TensorValue:
-            part = (
-                Rows(slice(first, first + inner), 2 * inner) if config.family.fused_gate else None
-            )
-            product = f"{at}.{'gate_up' if part else name}_proj"
-            return products.linear(product, x, inner, config.mlp_bias, part)
-
-        gate, up = outer("gate", 0), outer("up", inner)
-        both = ops.cast(self.activation(gate) * up, products.dtype)
-        return products.linear(f"{at}.down_proj", both, config.hidden_size, config.mlp_bias)
 
 
 def language_model(
@@ -156,6 +152,7 @@ def language_model(
     stored: Mapping[str, DType] | None = None,
     block_size: int = BLOCK_SIZE,
     held: Mapping[str, Quantization] | None = None,
+    names: ModelNames | None = None,
 ) -> Graph:
     """A graph from the tokens of a step to the next token of those rows that want one.
 
@@ -169,7 +166,8 @@ def language_model(
     - `seen` int64 [seen, 2], `seen_offsets` int64 [samples + 1]: of `ops.penalize`
     - `bitmask` int32 [samples, ceildiv(vocab_size, 32)]: which tokens may be chosen
     - `keys0`, `values0`, `keys1`, ... of `dtype`, [cache_blocks, block_size, num_key_value_heads,
-      head_dim]: the cache of each layer
+      head_dim]: the cache of each layer; where keys and values are made of latents, `latents0`,
+      `latents1`, ..., [cache_blocks, block_size, 1, kv_lora_rank + qk_rope_head_dim]
 
     Outputs: `next_tokens` int64 [samples]; `logits` float32 [samples, vocab_size], before
     penalties; and the caches. A cache is changed in place where it is given as an output too.
@@ -196,13 +194,17 @@ def language_model(
         "seen_offsets": (DType.int64, (samples + 1,)),
         "bitmask": (DType.int32, (samples, words)),
     }
-    cache = (cache_blocks, block_size, config.num_key_value_heads, config.head_dim)
-    caches = [f"{name}{i}" for i in range(len(config.layers)) for name in ("keys", "values")]
-    shapes |= dict.fromkeys(caches, (dtype, cache))
+    cached = {
+        f"{name}{i}": (dtype, (cache_blocks, block_size, *heads))
+        for i in range(len(config.layers))
+        for name, heads in config.caches.items()
+    }
+    shapes |= cached
+    caches = list(cached)
     types = [TensorType(kind, shape, DeviceRef.CPU()) for kind, shape in shapes.values()]
     with Graph(name, input_types=types, input_names=list(shapes)) as graph:
         given = dict(zip(shapes, (value.tensor for value in graph.inputs), strict=True))
-        decoder = Decoder(config, Products(graph, dtype, quantization, stored, held))
+        decoder = Decoder(config, Products(graph, dtype, quantization, stored, held), names)
         hidden, changed = decoder(
             given["tokens"],
             given["positions"],

@@ -6,10 +6,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from heddle.pipelines.models import decoder_layers
-from heddle.pipelines.models.activations import ACTIVATIONS
+from heddle.pipelines.models import (
+    decoder_expert_config,
+    decoder_latent,
+    decoder_layers,
+    rotary,
+)
+from heddle.pipelines.models.activations import ACTIVATIONS, LEARNED
 from heddle.pipelines.models.config_checks import (
     MOST_LAYERS,
     MOST_SIZE,
@@ -20,8 +25,12 @@ from heddle.pipelines.models.config_checks import (
     read_object,
     refuse,
 )
-from heddle.pipelines.models.decoder_families import FAMILIES, Family
+from heddle.pipelines.models.decoder_expert_config import Experts
+from heddle.pipelines.models.decoder_families import FAMILIES
+from heddle.pipelines.models.decoder_family import Family
+from heddle.pipelines.models.decoder_latent import Latent
 from heddle.pipelines.models.decoder_layers import Layer
+from heddle.pipelines.models.text_part import TIED, text_part
 from heddle.runtime.errors import GraphError
 
 KEYS = (
@@ -35,17 +44,11 @@ KEYS = (
 )
 """What each of these models says in its configuration."""
 
+MORE = "num_nextn_predict_layers"
+"""The key for layers that guess later tokens."""
+
 COUNTS = (*(name for name in KEYS if name != "rms_norm_eps"), "num_key_value_heads", "head_dim")
 """The sizes, of which there is at least one of each."""
-
-EXPERT_COUNTS = (
-    "num_experts",
-    "num_experts_per_tok",
-    "moe_intermediate_size",
-    "shared_expert_intermediate_size",
-    "decoder_sparse_step",
-)
-"""Those of a mixture of experts, where it has them."""
 
 MOST = {"num_hidden_layers": MOST_LAYERS, "hidden_size": MOST_SIZE, "head_dim": MOST_SIZE}
 """What some of them are at most."""
@@ -54,34 +57,33 @@ FLAGS = (
     "attention_bias",
     "attention_out_bias",
     "mlp_bias",
-    "tie_word_embeddings",
-    "norm_topk_prob",
+    TIED,
+    "rope_interleave",
+    "use_parallel_residual",
+    "use_qk_norm",
     "use_sliding_window",
 )
 
 SCALES = (
     "attention_multiplier",
     "attn_logit_softcapping",
+    "clip_qkv",
     "embedding_multiplier",
     "final_logit_softcapping",
     "logit_scale",
     "logits_scaling",
     "query_pre_attn_scalar",
     "residual_multiplier",
-    "swiglu_alpha",
-    "swiglu_limit",
 )
 """Numbers above 0 that scores, values and logits are scaled by or bounded to."""
 
-ALIASES = {"num_local_experts": "num_experts"}
+ALIASES = {"num_local_experts": "num_experts", "n_routed_experts": "num_experts"}
 """Other names of keys, and ours for them; families have more."""
 
 REFUSED: dict[str, Any] = {
     "is_causal": True,
     "per_layer_config": None,
     "use_bidirectional_attention": False,
-    "use_qk_norm": False,
-    "clip_qkv": None,
 }
 """What none of these graphs computes, and the value that says so."""
 
@@ -90,41 +92,25 @@ NONE = ("attn_logit_softcapping", "final_logit_softcapping", "head_dim", "slidin
 
 
 @dataclass(frozen=True)
-class Experts:
-    """A mixture of experts (arXiv:1701.06538).
-
-    Attributes:
-        count: How many there are.
-        chosen: How many of them each token goes to.
-        size: The columns between an expert's products.
-        normalized: The shares of those that are chosen add up to one.
-        shared: The columns between the products of an expert that all tokens go to; 0: none.
-        biased: Their products and the router's have biases.
-        gain: Their gate is x * sigmoid(gain * x), and what it is multiplied by is one more; 0: it
-            is `hidden_act` of x.
-        limit: What both are bounded to, where there is a gain.
-    """
-
-    count: int
-    chosen: int
-    size: int
-    normalized: bool
-    shared: int
-    biased: bool
-    gain: float
-    limit: float
-
-
-@dataclass(frozen=True)
 class DecoderConfig:
     """What the graph of a decoder depends on.
 
     Attributes:
         family: What it does beside.
+        num_key_value_heads: The heads of a cache: of latents there is one for all.
+        head_dim: Columns of a head of queries.
         layers: Each layer.
+        more_layers: How many the checkpoint has behind them, which guess later tokens and are left
+            out (arXiv:2404.19737).
+        parallel: Attention and the feed-forward part both read what comes before the layer.
+        qk_norm: Queries and keys are normalised: each head by itself, or all heads together.
+        qkv_limit: What queries, keys and values are bounded to before they are turned; infinite:
+            they are not.
         qkv_bias: Whether the products for queries, keys and values have a bias.
         output_bias: Whether the one behind attention has.
         mlp_bias: Whether those of the feed-forward part have.
+        latent: The latents that keys and values are made of, if they are.
+        interleaved: Neighbours are turned together, not elements half a head apart.
         attention_scale: What scores are multiplied by; None: 1 / sqrt(head_dim).
         attention_softcap: What scores are bounded to, by tanh; 0: they are not.
         logits_softcap: Likewise logits.
@@ -146,9 +132,15 @@ class DecoderConfig:
     hidden_act: str
     tie_word_embeddings: bool
     layers: tuple[Layer, ...]
+    more_layers: int
+    parallel: bool
+    qk_norm: Literal["", "head", "all"]
+    qkv_limit: float
     qkv_bias: bool
     output_bias: bool
     mlp_bias: bool
+    latent: Latent | None
+    interleaved: bool
     attention_scale: float | None
     attention_softcap: float
     logits_softcap: float
@@ -156,6 +148,13 @@ class DecoderConfig:
     residual_scale: float
     logits_scale: float
     experts: Experts | None
+
+    @property
+    def caches(self) -> dict[str, tuple[int, int]]:
+        """What each layer has a cache of, with its heads and the columns of each."""
+        if self.latent is not None:
+            return {"latents": (self.num_key_value_heads, self.latent.cached)}
+        return dict.fromkeys(("keys", "values"), (self.num_key_value_heads, self.head_dim))
 
     @staticmethod
     def read(path: Path) -> DecoderConfig:
@@ -168,18 +167,22 @@ class DecoderConfig:
         return DecoderConfig.of(read_object(path), path)
 
     @staticmethod
-    def of(values: Mapping[str, Any], path: Path | None = None) -> DecoderConfig:
+    def of(
+        values: Mapping[str, Any], path: Path | None = None, context: int | None = None
+    ) -> DecoderConfig:
         """The configuration in the keys and values of a `config.json`; errors as `read`.
 
-        `path` is the file that they are from, which errors name.
+        `path` is the file that they are from, which errors name; `context` the tokens of the
+        longest text, by default as many as the model takes.
         """
         try:
-            return DecoderConfig._of(values)
+            return DecoderConfig._of(values, context)
         except GraphError as error:
             raise GraphError(f"{path}: {error}" if path else str(error)) from None
 
     @staticmethod
-    def _of(values: Mapping[str, Any]) -> DecoderConfig:
+    def _of(values: Mapping[str, Any], context: int | None) -> DecoderConfig:
+        values = text_part(values)
         kind = values.get("model_type")
         family = FAMILIES[check_choice("model_type", kind, FAMILIES)]
         values = _completed(values, family)
@@ -187,6 +190,13 @@ class DecoderConfig:
         if missing:
             raise GraphError(f"wanted the keys of a {kind} model, got no {', '.join(missing)}")
         _check(values, family)
+        longest = values["max_position_embeddings"] if context is None else context
+        if not 1 <= longest <= values["max_position_embeddings"]:
+            most = values["max_position_embeddings"]
+            raise GraphError(f"context: wanted 1 to {most} tokens, got {context}")
+        latent = decoder_latent.read(values) if family.latent else None
+        if latent is not None:
+            values = {**values, "num_key_value_heads": 1, "head_dim": latent.head}
         act, hidden = values["hidden_act"], values["hidden_size"]
         heads = values["num_attention_heads"]
         key_heads = values.get("num_key_value_heads", heads)
@@ -197,8 +207,12 @@ class DecoderConfig:
         if "head_dim" not in values and hidden % heads:
             raise GraphError(f"hidden_size: wanted a multiple of {heads} heads, got {hidden}")
         head = values.get("head_dim", hidden // heads)
-        if head % 2:
-            raise GraphError(f"head_dim: wanted an even number, which rope turns, got {head}")
+        name, turned = ("qk_rope_head_dim", latent.turned) if latent else ("head_dim", head)
+        if turned % 2:
+            raise GraphError(f"{name}: wanted an even number, which rope turns, got {turned}")
+        layers = decoder_layers.read(values, family, turned, longest)
+        if latent is not None:
+            values = {**values, "attention_multiplier": rotary.spread(values) * head**-0.5}
         bias = values.get("attention_bias", False)
         scalar = values.get("query_pre_attn_scalar")
         return DecoderConfig(
@@ -209,14 +223,20 @@ class DecoderConfig:
             num_attention_heads=heads,
             num_key_value_heads=key_heads,
             head_dim=head,
-            max_position_embeddings=values["max_position_embeddings"],
+            max_position_embeddings=longest,
             rms_norm_eps=values["rms_norm_eps"],
             hidden_act=family.activations.get(act, act),
-            tie_word_embeddings=values.get("tie_word_embeddings", False),
-            layers=decoder_layers.read(values, family, head),
+            tie_word_embeddings=values.get(TIED, False),
+            layers=layers,
+            more_layers=values.get(MORE, 0),
+            parallel=values.get("use_parallel_residual", family.parallel),
+            qk_norm=family.qk_norm if values.get("use_qk_norm", True) else "",
+            qkv_limit=values.get("clip_qkv", math.inf),
             qkv_bias=bias,
             output_bias=family.output_bias and values.get("attention_out_bias", bias),
             mlp_bias=values.get("mlp_bias", False),
+            latent=latent,
+            interleaved=values.get("rope_interleave", family.interleaved),
             attention_scale=scalar**-0.5 if scalar else values.get("attention_multiplier"),
             attention_softcap=values.get("attn_logit_softcapping", 0.0),
             logits_softcap=values.get("final_logit_softcapping", 0.0),
@@ -225,7 +245,9 @@ class DecoderConfig:
             else values.get("embedding_multiplier", 1.0),
             residual_scale=values.get("residual_multiplier", 1.0),
             logits_scale=values.get("logit_scale", 1 / values.get("logits_scaling", 1.0)),
-            experts=_experts(values) if family.experts else None,
+            experts=decoder_expert_config.read(values, family.experts, family.router)
+            if family.experts
+            else None,
         )
 
 
@@ -243,11 +265,15 @@ def _completed(values: Mapping[str, Any], family: Family) -> dict[str, Any]:
 
 
 def _check(values: Mapping[str, Any], family: Family) -> None:
-    for name, wanted in {**REFUSED, **family.refused}.items():
+    unknown = {} if family.qk_norm else {"use_qk_norm": False}
+    if not (family.parallel and family.norms.before_mlp):
+        unknown["use_parallel_residual"] = family.parallel
+    for name, wanted in {**REFUSED, **unknown, **family.refused}.items():
         refuse(values, name, wanted)
-    for name in (*COUNTS, *EXPERT_COUNTS):
+    for name in COUNTS:
         if name in values:
             check_count(name, values[name], 1)
+    check_count(MORE, values.get(MORE, 0), 0)
     for name in FLAGS:
         if name in values:
             check_flag(name, values[name])
@@ -257,23 +283,5 @@ def _check(values: Mapping[str, Any], family: Family) -> None:
     for name, most in MOST.items():
         if values.get(name, 0) > most:
             raise GraphError(f"{name}: wanted at most {most}, got {values[name]}")
-    check_choice("hidden_act", values["hidden_act"], ACTIVATIONS)
-
-
-def _experts(values: Mapping[str, Any]) -> Experts:
-    for name in ("num_experts", "num_experts_per_tok"):
-        if name not in values:
-            raise GraphError(f"wanted the keys of a mixture of experts, got no {name}")
-    count, chosen = values["num_experts"], values["num_experts_per_tok"]
-    if chosen > count:
-        raise GraphError(f"num_experts_per_tok: wanted at most {count} experts, got {chosen}")
-    return Experts(
-        count,
-        chosen,
-        values.get("moe_intermediate_size", values["intermediate_size"]),
-        values.get("norm_topk_prob", False),
-        values.get("shared_expert_intermediate_size", 0),
-        values.get("expert_bias", False),
-        values.get("swiglu_alpha", 0.0),
-        values.get("swiglu_limit", math.inf),
-    )
+    learned = () if family.experts else (LEARNED,)
+    check_choice("hidden_act", values["hidden_act"], (*ACTIVATIONS, *learned))

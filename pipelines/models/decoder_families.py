@@ -1,108 +1,20 @@
 """What sets the families of decoders apart, beside the sizes in a checkpoint's `config.json`.
 
 Each row is what the models of one `model_type` compute and how their weights are called, as their
-papers and reference code have it; a new family is a new row.
+papers and reference code have it; a new family is a new row. Those with a mixture of experts in
+their layers are in `heddle.pipelines.models.decoder_mixtures`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
-
-
-@dataclass(frozen=True)
-class NormNames:
-    """The names of a layer's norms; `""` where there is none.
-
-    Attributes:
-        before_attention: Of what attention reads.
-        after_attention: Of what it adds to the residual stream.
-        before_mlp: Of what the feed-forward part reads.
-        after_mlp: Of what it adds.
-    """
-
-    before_attention: str = "input_layernorm"
-    after_attention: str = ""
-    before_mlp: str = "post_attention_layernorm"
-    after_mlp: str = ""
-
-
-@dataclass(frozen=True)
-class ExpertNames:
-    """Where a layer's mixture of experts has its weights.
-
-    Attributes:
-        router: The product whose results choose the experts.
-        experts: What stands before the names of their products.
-        gate: The product that the activation is applied to.
-        up: The one that it is multiplied by.
-        down: The one behind both.
-        joined: The product of gate and up in turns of one row each, where they are one.
-        shared: What stands before the products of an expert that all tokens go to.
-    """
-
-    router: str = "mlp.gate"
-    experts: str = "mlp.experts"
-    gate: str = "gate_proj"
-    up: str = "up_proj"
-    down: str = "down_proj"
-    joined: str = ""
-    shared: str = ""
-
-
-@dataclass(frozen=True)
-class Family:
-    """What a model does that its sizes do not say.
-
-    Attributes:
-        defaults: Values of keys that `config.json` may lack.
-        aliases: Other names of keys, and ours for them.
-        norms: A layer's norms.
-        parallel: Attention and the feed-forward part read the same, and both are added to it.
-        centred: Norms are layer norms without a bias, not RMS norms.
-        offset: What is added to the weights of norms.
-        qk_norm: Queries and keys are normalised: each head by itself, or all heads together.
-        output_bias: The product behind attention has a bias where those before it have one.
-        fused_qkv: Queries, keys and values are rows of one weight.
-        fused_gate: So are the feed-forward part's gate and what it is multiplied by.
-        activations: What names of activations stand for, where it is another one.
-        refused: Keys of what the models do not compute, and the value that says so.
-        windows: Which layers see a window of keys alone: none, all, the last ones from
-            `max_window_layers` on, every other one before that, those that do not turn, or all but
-            each n-th, n the default of `sliding_window_pattern`.
-        asked: They do so only where `use_sliding_window` is true.
-        turned: Which layers turn queries and keys by their position: all, those that
-            `no_rope_layers` says, or those that see a window.
-        plain_in_windows: Layers that see a window turn without scaling, by `rope_local_base_freq`
-            where the configuration has it.
-        interleaved: Neighbours are turned together, not elements half a head apart.
-        scaled_embeddings: Embeddings are multiplied by the square root of their size.
-        sinks: Each head has a score that takes its share of the softmax and adds nothing.
-        experts: Where the weights of experts are, in a mixture of them.
-    """
-
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    norms: NormNames = NormNames()
-    parallel: bool = False
-    centred: bool = False
-    offset: float = 0.0
-    qk_norm: Literal["", "head", "all"] = ""
-    output_bias: bool = True
-    fused_qkv: bool = False
-    fused_gate: bool = False
-    activations: Mapping[str, str] = field(default_factory=dict)
-    refused: Mapping[str, Any] = field(default_factory=dict)
-    windows: Literal["", "all", "last", "every other", "unturned"] | int = ""
-    asked: bool = False
-    turned: Literal["all", "listed", "windows"] = "all"
-    plain_in_windows: bool = False
-    interleaved: bool = False
-    scaled_embeddings: bool = False
-    sinks: bool = False
-    experts: ExpertNames | None = None
-
+from heddle.pipelines.models.decoder_family import (
+    AttentionNames,
+    Family,
+    MlpNames,
+    ModelNames,
+    NormNames,
+)
+from heddle.pipelines.models.decoder_mixtures import MIXTURES
 
 _BEHIND = NormNames("", "post_attention_layernorm", "", "post_feedforward_layernorm")
 
@@ -115,45 +27,48 @@ _AROUND = NormNames(
 
 _GEMMA = {"head_dim": 256, "hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": True}
 
+_LAYER_NORM = {"layer_norm_eps": "rms_norm_eps"}
+
 _COHERE = {"logit_scale": 0.0625, "tie_word_embeddings": True}
 
 _QWEN = {"sliding_window": 4096, "max_window_layers": 28}
 
 _GLM = {"head_dim": 128, "attention_bias": True, "partial_rotary_factor": 0.5}
 
-FAMILIES: dict[str, Family] = {
+_QWEN2_VL = Family(
+    {"sliding_window": 4096, "max_window_layers": 80, "rope_theta": 1e6, "attention_bias": True},
+    output_bias=False,
+    windows="last",
+    asked=True,
+)
+
+_MINISTRAL_3 = {
+    "rope_type": "yarn",
+    "factor": 16.0,
+    "original_max_position_embeddings": 16384,
+    "mscale_all_dim": 1.0,
+    "mscale": 1.0,
+    "llama_4_scaling_beta": 0.1,
+}
+
+_DENSE: dict[str, Family] = {
     # arXiv:2307.09288, arXiv:2407.21783
     "llama": Family(),
     # arXiv:2310.06825
     "mistral": Family({"sliding_window": 4096}, windows="all"),
-    # arXiv:2401.04088
-    "mixtral": Family(
-        {"rope_theta": 1e6, "norm_topk_prob": True},
-        refused={"norm_topk_prob": True},
-        windows="all",
-        experts=ExpertNames("block_sparse_moe.gate", "block_sparse_moe.experts", "w1", "w3", "w2"),
-    ),
     # arXiv:2407.10671
     "qwen2": Family(
         {**_QWEN, "attention_bias": True}, output_bias=False, windows="last", asked=True
     ),
-    "qwen2_moe": Family(
-        {**_QWEN, "attention_bias": True},
-        {"qkv_bias": "attention_bias"},
-        output_bias=False,
-        windows="every other",
-        asked=True,
-        experts=ExpertNames(shared="mlp.shared_expert"),
-    ),
+    # arXiv:2409.12191, arXiv:2502.13923
+    "qwen2_vl": _QWEN2_VL,
+    "qwen2_vl_text": _QWEN2_VL,
+    "qwen2_5_vl": _QWEN2_VL,
+    "qwen2_5_vl_text": _QWEN2_VL,
     # arXiv:2505.09388
     "qwen3": Family({**_QWEN, "head_dim": 128}, qk_norm="head", windows="last", asked=True),
-    "qwen3_moe": Family(
-        {"head_dim": 128, "sliding_window": 4096},
-        qk_norm="head",
-        windows="all",
-        asked=True,
-        experts=ExpertNames(),
-    ),
+    # arXiv:2511.21631
+    "qwen3_vl_text": Family({"rope_theta": 5e6, "head_dim": 128}, qk_norm="head"),
     # arXiv:2403.08295
     "gemma": Family(
         _GEMMA,
@@ -185,6 +100,12 @@ FAMILIES: dict[str, Family] = {
             "rope_theta": 1e6,
             "rope_local_base_freq": 10000.0,
             "sliding_window": 4096,
+            # Checkpoints with images leave these out.
+            "vocab_size": 262208,
+            "num_attention_heads": 8,
+            "num_key_value_heads": 4,
+            "max_position_embeddings": 131072,
+            "rms_norm_eps": 1e-6,
         },
         {"hidden_activation": "hidden_act"},
         norms=_AROUND,
@@ -196,7 +117,11 @@ FAMILIES: dict[str, Family] = {
         scaled_embeddings=True,
     ),
     # arXiv:2404.14219
-    "phi3": Family(fused_qkv=True, fused_gate=True, windows="all"),
+    "phi3": Family(
+        attention=AttentionNames(joined="qkv_proj"),
+        mlp=MlpNames(joined="gate_up_proj"),
+        windows="all",
+    ),
     # arXiv:2501.00656
     "olmo2": Family(norms=_BEHIND, qk_norm="all"),
     "olmo3": Family(
@@ -206,8 +131,6 @@ FAMILIES: dict[str, Family] = {
         windows=4,
         plain_in_windows=True,
     ),
-    # arXiv:2409.02060
-    "olmoe": Family(qk_norm="all", experts=ExpertNames()),
     # arXiv:2405.04324
     "granite": Family({"attention_multiplier": 1.0}),
     # https://huggingface.co/blog/smollm3
@@ -220,7 +143,7 @@ FAMILIES: dict[str, Family] = {
     # https://huggingface.co/ByteDance-Seed/Seed-OSS-36B-Instruct
     "seed_oss": Family({"head_dim": 128, "attention_bias": True, "attention_out_bias": False}),
     # arXiv:2406.12793
-    "glm": Family(_GLM, output_bias=False, fused_gate=True, interleaved=True),
+    "glm": Family(_GLM, mlp=MlpNames(joined="gate_up_proj"), output_bias=False, interleaved=True),
     "glm4": Family(
         _GLM,
         norms=NormNames(
@@ -229,14 +152,14 @@ FAMILIES: dict[str, Family] = {
             "post_attention_layernorm",
             "post_mlp_layernorm",
         ),
+        mlp=MlpNames(joined="gate_up_proj"),
         output_bias=False,
-        fused_gate=True,
         interleaved=True,
     ),
     # arXiv:2504.00698
     "cohere": Family(
         {**_COHERE, "rope_theta": 500000.0},
-        {"layer_norm_eps": "rms_norm_eps"},
+        _LAYER_NORM,
         norms=NormNames(before_mlp=""),
         parallel=True,
         centred=True,
@@ -244,7 +167,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "cohere2": Family(
         {**_COHERE, "sliding_window": 4096},
-        {"layer_norm_eps": "rms_norm_eps"},
+        _LAYER_NORM,
         norms=NormNames(before_mlp=""),
         parallel=True,
         centred=True,
@@ -252,28 +175,131 @@ FAMILIES: dict[str, Family] = {
         turned="windows",
         interleaved=True,
     ),
-    # arXiv:2508.10925
-    "gpt_oss": Family(
+    # arXiv:2402.00838
+    "olmo": Family({"rms_norm_eps": 1e-5}, centred=True, norm_weight=False),
+    # arXiv:2507.11407
+    "exaone4": Family(
+        {"sliding_window": 4096},
+        norms=_BEHIND,
+        qk_norm="head",
+        windows=4,
+        turned="windows or all",
+    ),
+    # https://ernie.baidu.com/blog/publication/ERNIE_Technical_Report.pdf
+    "ernie4_5": Family(
+        {"head_dim": 128, "rope_theta": 500000.0, "tie_word_embeddings": True},
+        refused={"use_bias": False},
+        interleaved=True,
+    ),
+    # https://huggingface.co/tencent/Hunyuan-7B-Instruct
+    "hunyuan_v1_dense": Family(
+        attention=AttentionNames(query_norm="query_layernorm", key_norm="key_layernorm"),
+        qk_norm="head",
+        turned_first=True,
+        refused={"use_cla": False},
+    ),
+    # arXiv:2509.14233
+    "apertus": Family(
         {
-            "head_dim": 64,
-            "rope_theta": 150000.0,
+            "hidden_act": "xielu",
+            "rope_theta": 12e6,
             "rope_parameters": {
-                "rope_type": "yarn",
-                "factor": 32.0,
-                "truncate": False,
-                "original_max_position_embeddings": 4096,
+                "rope_type": "llama3",
+                "factor": 8.0,
+                "original_max_position_embeddings": 8192,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
             },
-            "attention_bias": True,
-            "sliding_window": 128,
-            "norm_topk_prob": True,
-            "expert_bias": True,
-            "swiglu_alpha": 1.702,
-            "swiglu_limit": 7.0,
         },
-        refused={"norm_topk_prob": True},
-        windows=2,
-        sinks=True,
-        experts=ExpertNames("mlp.router", joined="gate_up_proj"),
+        norms=NormNames("attention_layernorm", before_mlp="feedforward_layernorm"),
+        mlp=MlpNames(gate=""),
+        qk_norm="head",
+    ),
+    # https://huggingface.co/arcee-ai/AFM-4.5B
+    "arcee": Family({"hidden_act": "relu2"}, mlp=MlpNames(gate="")),
+    # https://huggingface.co/kyutai/helium-1-2b
+    "helium": Family(
+        {"head_dim": 128, "rope_theta": 100000.0}, output_bias=False, interleaved=True
+    ),
+    # https://huggingface.co/mistralai/Ministral-8B-Instruct-2410
+    "ministral": Family({"sliding_window": 4096}, windows="all"),
+    # https://huggingface.co/mistralai/Ministral-3-8B-Instruct-2512
+    "ministral3": Family(
+        {"head_dim": 128, "rope_theta": 1e6, "rope_parameters": _MINISTRAL_3}, windows="all"
+    ),
+    # arXiv:2402.16819
+    "nemotron": Family(
+        {"hidden_act": "relu2", "partial_rotary_factor": 0.5},
+        {"norm_eps": "rms_norm_eps"},
+        mlp=MlpNames(gate=""),
+        centred=True,
+        norm_bias=True,
+        offset=1.0,
+    ),
+    # arXiv:2402.19173
+    "starcoder2": Family(
+        {
+            "hidden_act": "gelu_pytorch_tanh",
+            "attention_bias": True,
+            "mlp_bias": True,
+            "tie_word_embeddings": True,
+        },
+        {"norm_epsilon": "rms_norm_eps"},
+        mlp=MlpNames(gate="", up="c_fc", down="c_proj"),
+        centred=True,
+        norm_bias=True,
+        refused={"use_bias": True},
+        windows="all",
+    ),
+    # arXiv:2402.17834
+    "stablelm": Family(
+        {"partial_rotary_factor": 0.25},
+        {**_LAYER_NORM, "use_qkv_bias": "attention_bias"},
+        centred=True,
+        norm_bias=True,
+        output_bias=False,
+        refused={"use_parallel_residual": False, "qk_layernorm": False},
+    ),
+    # arXiv:2309.05463
+    "phi": Family(
+        {
+            "hidden_act": "gelu_new",
+            "partial_rotary_factor": 0.5,
+            "attention_bias": True,
+            "mlp_bias": True,
+        },
+        _LAYER_NORM,
+        names=ModelNames(norm="final_layernorm"),
+        norms=NormNames(before_mlp=""),
+        attention=AttentionNames(out="dense"),
+        mlp=MlpNames(gate="", up="fc1", down="fc2"),
+        parallel=True,
+        centred=True,
+        norm_bias=True,
+        head_bias=True,
+        refused={"qk_layernorm": False},
+    ),
+    # arXiv:2204.06745, arXiv:2304.01373
+    "gpt_neox": Family(
+        {
+            "hidden_act": "gelu",
+            "attention_bias": True,
+            "mlp_bias": True,
+            "partial_rotary_factor": 0.25,
+        },
+        {
+            **_LAYER_NORM,
+            "rotary_pct": "partial_rotary_factor",
+            "rotary_emb_base": "rope_theta",
+        },
+        names=ModelNames("gpt_neox.", "embed_in", norm="final_layer_norm", head="embed_out"),
+        attention=AttentionNames("attention", joined="query_key_value", grouped=True, out="dense"),
+        mlp=MlpNames(gate="", up="dense_h_to_4h", down="dense_4h_to_h"),
+        parallel=True,
+        centred=True,
+        norm_bias=True,
     ),
 }
+
+FAMILIES = {**_DENSE, **MIXTURES}
 """Each family by its `model_type`."""

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.pipelines.models import rotary
-from heddle.pipelines.models.config_checks import LAYER_TYPES, check_count
-from heddle.pipelines.models.decoder_families import Family
+from heddle.pipelines.models.config_checks import LAYER_TYPES, check_choice, check_count
+from heddle.pipelines.models.decoder_family import Family
 from heddle.pipelines.models.rotary import Rope
 from heddle.runtime.errors import GraphError
+
+MLP_TYPES = ("dense", "sparse")
+"""What `mlp_layer_types` says of each layer."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +31,15 @@ class Layer:
     sparse: bool
 
 
-def read(values: Mapping[str, Any], family: Family, head: int) -> tuple[Layer, ...]:
-    """Each layer, from the keys and values of a `config.json`; `head` is the size of a head.
+def read(values: Mapping[str, Any], family: Family, head: int, longest: int) -> tuple[Layer, ...]:
+    """Each layer, from the keys and values of a `config.json`.
+
+    `head` is the size of a head, `longest` the tokens of the longest text.
 
     Raises:
         GraphError: A value is none that it can have.
     """
     windows = _windows(values, family)
-    longest = values["max_position_embeddings"]
     ropes = {
         kind: rotary.read(
             values, kind, head, longest, family.plain_in_windows and kind == "sliding_attention"
@@ -91,9 +95,9 @@ def _slides(values: Mapping[str, Any], family: Family, layers: int) -> list[bool
 
 def _turned(values: Mapping[str, Any], family: Family, windows: list[int]) -> list[bool]:
     """For each layer whether it turns queries and keys."""
-    if family.turned == "windows":
+    if family.turned == "windows" or (family.turned == "windows or all" and any(windows)):
         return [window > 0 for window in windows]
-    return [True] * len(windows) if family.turned == "all" else _listed(values)
+    return _listed(values) if family.turned == "listed" else [True] * len(windows)
 
 
 def _listed(values: Mapping[str, Any]) -> list[bool]:
@@ -109,12 +113,24 @@ def _listed(values: Mapping[str, Any]) -> list[bool]:
 
 def _sparse(values: Mapping[str, Any], family: Family) -> list[bool]:
     """For each layer whether it has a mixture of experts."""
-    step, plain = values.get("decoder_sparse_step", 1), values.get("mlp_only_layers", [])
+    layers, kinds = values["num_hidden_layers"], values.get("mlp_layer_types")
+    if kinds is not None and family.experts is not None:
+        _check_length("mlp_layer_types", kinds, layers)
+        return [check_choice("mlp_layer_types", kind, MLP_TYPES) == "sparse" for kind in kinds]
+    plain = values.get("mlp_only_layers", [])
     if not isinstance(plain, list):
         raise GraphError(f"mlp_only_layers: wanted a list, got {plain!r}")
+    step, first = values.get("decoder_sparse_step", 1), values.get("first_k_dense_replace", 0)
+    check_count("decoder_sparse_step", step, 1)
+    check_count("first_k_dense_replace", first, 0)
+    last = values.get("moe_layer_end_index", -1)
+    check_count("moe_layer_end_index", last, -1)
     return [
-        family.experts is not None and layer not in plain and (layer + 1) % step == 0
-        for layer in range(values["num_hidden_layers"])
+        family.experts is not None
+        and layer not in plain
+        and (layer + 1) % step == 0
+        and first <= layer <= (layers if last == -1 else last)
+        for layer in range(layers)
     ]
 
 

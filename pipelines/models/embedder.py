@@ -13,6 +13,7 @@ from heddle.pipelines.models.activations import ACTIVATIONS
 from heddle.pipelines.models.decoder import Decoder
 from heddle.pipelines.models.decoder_attention import Whole
 from heddle.pipelines.models.decoder_config import DecoderConfig
+from heddle.pipelines.models.decoder_family import ModelNames
 from heddle.pipelines.models.encoder import Encoder
 from heddle.pipelines.models.encoder_config import EncoderConfig
 from heddle.pipelines.models.encoder_layers import Layers
@@ -117,7 +118,7 @@ def decoder_embedder(
     config: DecoderConfig,
     head: Head,
     name: str = "decoder",
-    prefix: str = "model.",
+    names: ModelNames | None = None,
     dtype: DType = DType.float32,
     quantization: Quantization | None = None,
     stored: Mapping[str, DType] | None = None,
@@ -129,7 +130,7 @@ def decoder_embedder(
         config: The decoder's.
         head: What follows its last norm.
         name: The graph's name.
-        prefix: What the checkpoint puts before its weights' names.
+        names: What the checkpoint calls weights outside of layers; None: as its family does.
         dtype: What the decoder computes in; what follows it is float32.
         quantization: How the weights of products are held; None: as they are stored.
         stored: The dtype of each weight in the checkpoint, by name; of others it is `dtype`.
@@ -139,7 +140,7 @@ def decoder_embedder(
     with Graph(name, input_types=list(inputs.values()), input_names=list(inputs)) as graph:
         tokens, mask = (value.tensor for value in graph.inputs)
         batch, sequence = tokens.shape
-        decoder = Decoder(config, Products(graph, dtype, quantization, stored, held), prefix)
+        decoder = Decoder(config, Products(graph, dtype, quantization, stored, held), names)
         places = ops.broadcast_to(ops.range(sequence), (batch, sequence))
         flat, positions = (ops.reshape(x, (batch * sequence,)) for x in (tokens, places))
         hidden, _ = decoder(flat, positions, Whole(batch, sequence))

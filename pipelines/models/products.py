@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from heddle.graph import DeviceRef, DType, Graph, TensorValue, Weight, ops
 from heddle.runtime.errors import GraphError
@@ -11,16 +12,25 @@ from heddle.runtime.errors import GraphError
 
 @dataclass(frozen=True)
 class Quantization:
-    """How the weights of products are held: `bits` 8 or 4, one scale for each `group` along k.
+    """How the weights of products are held.
 
-    `activations` is what they are multiplied by: `"float"`, or `"int8"` (see `quantized_matmul`).
-    `floats` is what 8 bits are where they are no integers: float8_e4m3fn or float8_e5m2.
+    Attributes:
+        bits: Those of an element: 8 or 4.
+        group: Elements along k with one scale.
+        activations: What they are multiplied by: `"float"` or `"int8"` (see `quantized_matmul`).
+        floats: What 8 bits are where they are no integers: float8_e4m3fn or float8_e5m2.
+        minimums: Whether each group has a minimum, and its integers no sign.
+        scales: The dtype of scales and minimums; None: what products multiply.
+        ordered: Whether the weight has the order of its elements along k beside it.
     """
 
     bits: int
     group: int
     activations: str = "float"
     floats: DType | None = None
+    minimums: bool = False
+    scales: DType | None = None
+    ordered: bool = False
 
     @staticmethod
     def parse(text: str, group: int = 128, activations: str = "float") -> Quantization:
@@ -32,12 +42,16 @@ class Quantization:
     @property
     def dtype(self) -> DType:
         """What the integers, or floats of 8 bits, are held in."""
-        return self.floats or (DType.int8 if self.bits == 8 else DType.uint8)
+        return self.floats or (DType.uint8 if self.minimums or self.bits == 4 else DType.int8)
 
     @property
     def attrs(self) -> dict[str, int | str]:
         """The attributes of a product with such a weight."""
         return {"bits": self.bits, "group": self.group, "activations": self.activations}
+
+
+Asked: TypeAlias = Quantization | Literal["float"] | None
+"""How somebody wants weights held: so, all in floats, or as they are stored."""
 
 
 @dataclass(frozen=True)
@@ -96,10 +110,8 @@ class Products:
         size, total = int(x.shape[-1]), rows.total if rows else outputs
         x = ops.cast(x, self.dtype)
         if held := self.held.get(name, self.quantization):
-            integers, scales = self._quantized(name, (total,), size, held)
-            product = ops.quantized_matmul(
-                x, _rows(integers, rows), _rows(scales, rows), **held.attrs
-            )
+            weight = [_rows(part, rows) for part in self._quantized(name, (total,), size, held)]
+            product = ops.quantized_matmul(self._in_order(name, x, held), *weight, **held.attrs)
         else:
             product = x @ self._rounded(name, (total, size), rows).T
         return ops.cast(product, DType.float32)
@@ -121,14 +133,28 @@ class Products:
         size, total = int(x.shape[-1]), rows.total if rows else outputs
         groups = int(offsets.shape[0]) - 1
         if held := self.held.get(name, self.quantization):
-            integers, scales = self._quantized(name, (groups, total), size, held)
+            parts = self._quantized(name, (groups, total), size, held)
+            integers, scales, *minimums = (_rows(part, rows) for part in parts)
             product = ops.quantized_grouped_matmul(
-                x, _rows(integers, rows), _rows(scales, rows), offsets, **held.attrs
+                x, integers, scales, offsets, *minimums, **held.attrs
             )
         else:
             weight = self._rounded(name, (groups, total, size), rows)
             product = ops.grouped_matmul(x, weight.T, offsets)
         return ops.cast(product, DType.float32)
+
+    def lookup(self, name: str, places: TensorValue, rows: int, size: int) -> TensorValue:
+        """float32 [..., size], the rows at `places` of the weight `name`, [rows, size]."""
+        held = self.held.get(name)
+        if held is None or held.ordered:
+            table = self.weight(f"{name}.weight", rows, size)
+            return ops.cast(ops.gather(table, places, axis=0), DType.float32)
+        parts = self._quantized(name, (rows,), size, held)
+        integers, *sides = (ops.gather(part, places, axis=0) for part in parts)
+        scale, *minimum = (ops.unsqueeze(ops.cast(side, DType.float32), -1) for side in sides)
+        groups = ops.reshape(_values(integers, held), [*scale.shape[:-1], held.group])
+        found = groups * scale + minimum[0] if minimum else groups * scale
+        return ops.reshape(found, [*places.shape, size])
 
     def vector(self, name: str, size: int, rows: Rows | None = None) -> TensorValue:
         """The weight `name`, or some of it, as float32 [size]."""
@@ -145,15 +171,24 @@ class Products:
 
     def _quantized(
         self, name: str, before: tuple[int, ...], size: int, held: Quantization
-    ) -> tuple[TensorValue, TensorValue]:
-        """Integers and scales of the product `name`, [*before, ...]."""
+    ) -> list[TensorValue]:
+        """Integers, scales and, where they are held so, minimums of `name`, [*before, ...]."""
         if size % held.group:
             raise GraphError(
                 f"{name}: wanted inputs in whole groups of {held.group}, got {size}; choose "
                 "another group"
             )
         integers = self._added(f"{name}.integers", held.dtype, (*before, size * held.bits // 8))
-        return integers, self._added(f"{name}.scales", self.dtype, (*before, size // held.group))
+        sides = ("scales", "minimums") if held.minimums else ("scales",)
+        dtype, shape = held.scales or self.dtype, (*before, size // held.group)
+        return [integers, *(self._added(f"{name}.{side}", dtype, shape) for side in sides)]
+
+    def _in_order(self, name: str, x: TensorValue, held: Quantization) -> TensorValue:
+        """The elements of x along k in the order that the weight's have."""
+        if not held.ordered:
+            return x
+        order = self._added(f"{name}.order", DType.int64, (int(x.shape[-1]),))
+        return ops.gather(x, order, axis=-1)
 
     def _added(self, name: str, dtype: DType, shape: tuple[int, ...]) -> TensorValue:
         """The weight, which the graph has once; parts of one ask for it several times."""
@@ -166,6 +201,15 @@ class Products:
 def _rows(weight: TensorValue, rows: Rows | None) -> TensorValue:
     """Some rows of [n, k], or of each [n, k] of a stack."""
     return weight[..., rows.chosen, :] if rows else weight
+
+
+def _values(integers: TensorValue, held: Quantization) -> TensorValue:
+    """What the integers of a weight are, or its floats of 8 bits, as float32 [..., k]."""
+    if held.bits == 8:
+        return ops.cast(integers, DType.float32)
+    halves = ops.stack([integers & 15, integers >> 4], axis=-1)
+    found = ops.cast(halves, DType.float32) - (0 if held.minimums else 8)
+    return ops.reshape(found, [*integers.shape[:-1], integers.shape[-1] * 2])
 
 
 def scaled(x: TensorValue, factor: float) -> TensorValue:

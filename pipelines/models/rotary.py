@@ -5,120 +5,40 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heddle.pipelines.models.config_checks import check_flag, check_positive
+from heddle.pipelines.models.config_checks import check_count, check_flag, check_positive
+from heddle.pipelines.models.rotary_scaling import (
+    PLAIN,
+    Linear,
+    Llama3,
+    LongRope,
+    Ntk,
+    Scaling,
+    Yarn,
+)
 from heddle.runtime.errors import GraphError
 
-Frequencies = NDArray[np.float64]
+PART, TURNED = "partial_rotary_factor", "rotary_dim"
+"""Keys for the share of a head that is turned, and for how many elements of it are."""
 
-PART, ORIGINAL = "partial_rotary_factor", "original_max_position_embeddings"
-"""Keys for the share of a head that is turned, and for the positions of the first training."""
-
-
-class Scaling(Protocol):
-    """How positions are stretched for longer sequences than a model was first trained on."""
-
-    @property
-    def magnitude(self) -> float:
-        """What queries and keys are multiplied by."""
-
-    def stretched(self, frequencies: Frequencies, theta: float) -> Frequencies:
-        """The frequencies instead of those of the base `theta`."""
+ORIGINAL, GAIN = "original_max_position_embeddings", "llama_4_scaling_beta"
+"""Keys for the positions of the first training, and for how queries grow with theirs."""
 
 
 @dataclass(frozen=True)
-class Plain:
-    """No scaling."""
+class Growth:
+    """Queries grow with the logarithm of their position, so that long texts do not blur attention.
 
-    magnitude = 1.0
-
-    def stretched(self, frequencies: Frequencies, theta: float) -> Frequencies:
-        """The same."""
-        return frequencies
-
-
-@dataclass(frozen=True)
-class Linear:
-    """All frequencies are divided by `factor` (arXiv:2306.15595)."""
-
-    factor: float
-    magnitude = 1.0
-
-    def stretched(self, frequencies: Frequencies, theta: float) -> Frequencies:
-        """The quotients."""
-        return frequencies / self.factor
-
-
-@dataclass(frozen=True)
-class Llama3:
-    """Of Llama 3.1 (its reference code, arXiv:2407.21783).
-
-    Frequencies whose wavelength is above `original / low` are divided by `factor`, those below
-    `original / high` stay, and between them one goes smoothly into the other.
+    They are multiplied by `1 + gain * log(1 + floor(position / length))` (arXiv:2501.19399, as
+    Llama 4 and Ministral 3 have it).
     """
 
-    factor: float
-    low: float
-    high: float
-    original: float
-    magnitude = 1.0
-
-    def stretched(self, frequencies: Frequencies, theta: float) -> Frequencies:
-        """Each by its wavelength."""
-        turns = self.original * frequencies / (2 * math.pi)
-        share = np.clip((turns - self.low) / (self.high - self.low), 0, 1)
-        return frequencies * (share + (1 - share) / self.factor)
-
-
-@dataclass(frozen=True)
-class Yarn:
-    """YaRN (arXiv:2309.00071).
-
-    Pairs that turn `fast` times and more within `original` positions keep their frequency, those
-    that turn `slow` times and less are divided by `factor`, between them by a ramp over their
-    numbers, whose ends are whole ones where `truncated`.
-    """
-
-    factor: float
-    original: float
-    fast: float
-    slow: float
-    truncated: bool
-    magnitude: float
-
-    def stretched(self, frequencies: Frequencies, theta: float) -> Frequencies:
-        """Each by its number."""
-        count = len(frequencies)
-
-        def number(turns: float) -> float:
-            """Of the pair that turns so many times."""
-            return count * math.log(self.original / (turns * 2 * math.pi)) / math.log(theta)
-
-        first, last = number(self.fast), number(self.slow)
-        if self.truncated:
-            first, last = math.floor(first), math.ceil(last)
-        first, last = max(first, 0), min(last, 2 * count - 1)
-        width = last - first or 0.001
-        share = np.clip((np.arange(count) - first) / width, 0, 1)
-        stretched: Frequencies = frequencies * (1 - share + share / self.factor)
-        return stretched
-
-
-@dataclass(frozen=True)
-class LongRope:
-    """LongRoPE (arXiv:2402.13753): each frequency is divided by a factor of its own."""
-
-    factors: tuple[float, ...]
-    magnitude: float
-
-    def stretched(self, frequencies: Frequencies, theta: float) -> Frequencies:
-        """The quotients."""
-        stretched: Frequencies = frequencies / np.array(self.factors)
-        return stretched
+    gain: float
+    length: float
 
 
 @dataclass(frozen=True)
@@ -129,11 +49,13 @@ class Rope:
         theta: The base of the frequencies.
         size: How many elements of a head are turned, its first ones.
         scaling: How positions are stretched.
+        growth: How queries grow with their position; None: not at all.
     """
 
     theta: float
     size: int
-    scaling: Scaling = Plain()
+    scaling: Scaling = PLAIN
+    growth: Growth | None = None
 
     def frequencies(self) -> NDArray[np.float32]:
         """Radians of rotation for each position, float32 [size / 2]."""
@@ -171,21 +93,46 @@ def read(values: Mapping[str, Any], kind: str, head: int, longest: int, plain: b
     check_positive("rope_theta", theta, 1)
     share = next((of[PART] for of in (rows, newer, values) if of.get(PART)), 1.0)
     check_positive(PART, share)
-    size = int(head * min(share, 2))
+    size = values.get(TURNED, int(head * min(share, 2)))
+    check_count(TURNED, size, 0)
     if size % 2 or not 0 < size <= head:
-        raise GraphError(f"{PART}: wanted an even share of heads of {head}, got {share}")
-    return Rope(float(theta), size, _scaling(rows, values, size // 2, longest))
+        said = values.get(TURNED, share)
+        raise GraphError(
+            f"{TURNED if TURNED in values else PART}: wanted an even share of heads of {head}, "
+            f"got {said}"
+        )
+    return Rope(
+        float(theta), size, _scaling(rows, values, size // 2, longest), _growth(rows, values)
+    )
+
+
+def _growth(rows: Mapping[str, Any], values: Mapping[str, Any]) -> Growth | None:
+    gain = rows.get(GAIN)
+    if not gain:
+        return None
+    check_positive(GAIN, gain)
+    return Growth(float(gain), float(_original(rows, values)))
+
+
+def _original(rows: Mapping[str, Any], values: Mapping[str, Any]) -> float:
+    """The positions of the first training."""
+    trained = (values.get(ORIGINAL), rows.get(ORIGINAL), values["max_position_embeddings"])
+    original: float = next(value for value in trained if value)
+    check_positive(ORIGINAL, original, 1)
+    return original
 
 
 def _scaling(
     rows: Mapping[str, Any], values: Mapping[str, Any], pairs: int, longest: int
 ) -> Scaling:
     kind = rows.get("rope_type", rows.get("type", "default"))
-    if kind in ("default", "dynamic"):
-        return Plain()  # a dynamic one begins where the model has no more positions
-    trained = (values.get(ORIGINAL), rows.get(ORIGINAL), values["max_position_embeddings"])
-    original = next(value for value in trained if value)
-    check_positive(ORIGINAL, original, 1)
+    if kind == "dynamic" and rows.get("alpha"):
+        return Ntk(_Rows(kind, rows).number("alpha"))
+    # A dynamic one begins where the model has no more positions. In three dimensions (arXiv:
+    # 2409.12191) the positions of texts are the same in each.
+    if kind in ("default", "dynamic", "mrope"):
+        return PLAIN
+    original = _original(rows, values)
     found = _Rows(kind, {**rows, ORIGINAL: original})
     if kind == "linear":
         return Linear(found.number("factor"))
@@ -220,6 +167,19 @@ def _scaling(
         return LongRope(found.numbers(name, pairs), found.number("attention_factor", spread))
     known = "default, linear, llama3, yarn, longrope or dynamic"
     raise GraphError(f"rope_scaling: wanted {known}, got {kind!r}")
+
+
+def spread(values: Mapping[str, Any]) -> float:
+    """What scores of latent attention are multiplied by beside: YaRN's `mscale_all_dim`, squared.
+
+    (DeepSeek-V2's reference code.) `values` are the keys and values of a `config.json`.
+    """
+    rows = values.get("rope_scaling") or values.get("rope_parameters") or {}
+    kind = rows.get("rope_type", rows.get("type", "default"))
+    if kind == "default" or not rows.get("mscale_all_dim"):
+        return 1.0
+    found = _Rows(kind, rows)
+    return _mscale(found.number("factor"), found.number("mscale_all_dim")) ** 2
 
 
 def _mscale(factor: float, scale: float) -> float:

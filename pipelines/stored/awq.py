@@ -41,4 +41,5 @@ class Awq:
             lambda: unpacked_rows(zeros, BITS, ORDER),
             lambda: parts.floats(".scales", (groups, n)).T,
             group,
+            parts.dtype(".scales"),
         )

@@ -25,7 +25,8 @@ from heddle.pipelines.stored.parts import (
     section,
     wrong,
 )
-from heddle.pipelines.stored.product import FLOATS_OF_8_BITS, Product, Scaled
+from heddle.pipelines.stored.product import FLOATS_OF_8_BITS, Product
+from heddle.pipelines.stored.scaled import Scaled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -79,7 +80,14 @@ class CompressedTensors:
             sign = np.uint8(128)
             return self._integers(parts, 8, (n, k), lambda: values.view(np.uint8) ^ sign)
         scales, group = scales_of(parts, SCALE, (n, k), self.block)
-        return Scaled((n, k), parts.dtype(".weight"), group, lambda: values, scales)
+        return Scaled(
+            (n, k),
+            parts.dtype(".weight"),
+            group,
+            lambda: values,
+            scales,
+            scales_in=parts.dtype(SCALE),
+        )
 
     def _integers(
         self,
@@ -105,4 +113,4 @@ class CompressedTensors:
             return raised
 
         places = places_of(parts, ".weight_g_idx", k, groups)
-        return affine(bits, shape, integers, zeros, scales, group, places)
+        return affine(bits, shape, integers, zeros, scales, group, parts.dtype(SCALE), places)

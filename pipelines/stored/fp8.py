@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from heddle.pipelines.stored.blocks import scales_of
 from heddle.pipelines.stored.parts import Parts, Settings, block_size
-from heddle.pipelines.stored.product import FLOATS_OF_8_BITS, Product, Scaled
+from heddle.pipelines.stored.product import FLOATS_OF_8_BITS, Product
+from heddle.pipelines.stored.scaled import Scaled
 
 
 class Fp8:

@@ -1,9 +1,8 @@
-"""Weights in the blocks of GGML, as GGUF files have them (ggml-quants.c of the ggml project).
+"""Weights in the blocks of GGML, as GGUF files have them.
 
-A block is a few elements along k with what they share. That of Q8_0, Q5_0 and Q4_0 is 32 integers
-and a scale in float16, which a graph holds as they are. Those of the other types, the K-quants
-among them, have offsets, scales for fewer elements or a table of values: such a weight becomes
-floats.
+A block is a few elements along k with what they share. `ggml` has those whose integers a graph
+holds. Those of the other types have scales for fewer elements or tables of another kind: such a
+weight becomes floats, or integers that are rounded anew.
 """
 
 from __future__ import annotations
@@ -15,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heddle.pipelines.quantization import CHUNK, array_of
+from heddle.pipelines.stored.ggml import GROUP, TYPES
 from heddle.pipelines.stored.parts import Parts
-from heddle.pipelines.stored.product import Made, Plain, Product, Scaled, Stack
+from heddle.pipelines.stored.product import Made, Plain, Product, Stack
+from heddle.pipelines.stored.scaled import Scaled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,38 +28,6 @@ if TYPE_CHECKING:
 
 DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 """The dtypes of the types that are floats."""
-
-SCALE = 2
-"""Bytes of their scale, the first ones."""
-
-
-def _of_8_bits(blocks: Bytes) -> NDArray[np.int8]:
-    return np.ascontiguousarray(blocks).view(np.int8)
-
-
-def _of_4_bits(blocks: Bytes) -> NDArray[np.int8]:
-    """The lower halves of all bytes come first, each integer plus 8."""
-    return np.subtract(_halves(blocks), 8, dtype=np.int8, casting="unsafe")
-
-
-def _of_5_bits(blocks: Bytes) -> NDArray[np.int8]:
-    """Four bytes have the highest bits; each integer plus 16."""
-    highest = np.unpackbits(blocks[..., :4], axis=-1, bitorder="little")
-    raised = highest << np.uint8(4) | _halves(blocks[..., 4:])
-    found: NDArray[np.int8] = np.subtract(raised, 16, dtype=np.int8, casting="unsafe")
-    return found
-
-
-def _halves(found: Bytes) -> Bytes:
-    return np.concatenate([found & 15, found >> 4], axis=-1)
-
-
-INTEGERS: dict[str, tuple[str, Callable[[Bytes], NDArray[np.int8]]]] = {
-    "Q8_0": ("int8", _of_8_bits),
-    "Q5_0": ("int8", _of_5_bits),
-    "Q4_0": ("int4", _of_4_bits),
-}
-"""What the integers of a type are, and what makes them of blocks without their scale."""
 
 
 def floats_of(kind: str, rows: Bytes) -> Array:
@@ -102,7 +71,7 @@ class Gguf:
         """The weight with this part."""
         ((end, array),) = parts.found.items()
         rows, kind = np.asarray(array), end[1:]
-        if kind not in DTYPES and kind not in INTEGERS:
+        if kind not in DTYPES and kind not in TYPES:
             try:
                 _dequantized(kind, rows.reshape(-1, rows.shape[-1])[:1])
             except NotImplementedError:
@@ -125,19 +94,25 @@ def _product(kind: str, rows: Bytes, heads: int) -> Product:
         return Made(tuple(plain.shape), DTYPES[kind], lambda: floats_of(kind, ordered()))
     elements, size = _block(kind)
     shape = (len(rows), rows.shape[1] // size * elements)
-    if kind not in INTEGERS:
+    if kind not in TYPES:
         return Made(shape, kind, lambda: _dequantized(kind, ordered()))
-    held, integers = INTEGERS[kind]
+    held = TYPES[kind]
 
     def blocks() -> Bytes:
         return ordered().reshape(len(rows), -1, size)
 
-    def scales() -> NDArray[np.float32]:
-        given = np.ascontiguousarray(blocks()[..., :SCALE]).view(np.float16)
-        return given[..., 0].astype(np.float32)
+    def of_groups(make: Callable[[Bytes], NDArray[np.float32]]) -> NDArray[np.float32]:
+        return make(blocks()).reshape(len(rows), -1)
 
+    minimums = held.minimums
     return Scaled(
-        shape, held, elements, lambda: integers(blocks()[..., SCALE:]).reshape(shape), scales
+        shape,
+        held.kind,
+        GROUP,
+        lambda: held.values(blocks()).reshape(shape),
+        lambda: of_groups(held.scales),
+        None if minimums is None else lambda: of_groups(minimums),
+        scales_in="float16",
     )
 
 

@@ -3,7 +3,7 @@
 Words hold integers that follow each other along k in `qweight` [k * bits / 32, n], and along n in
 `qzeros` [groups, n * bits / 32]; `scales` is [groups, n]. Zeros are stored less one, but for the
 format gptq_v2. Where activations were put in order (`desc_act`), `g_idx` [k] has the group of each
-element, and groups are not side by side: such a weight becomes floats.
+element, and groups are side by side only in that order.
 """
 
 from __future__ import annotations
@@ -43,5 +43,6 @@ class Gptq:
             lambda: unpacked_rows(zeros, self.bits) + np.int16(self.lag),
             lambda: parts.floats(".scales", (groups, n)).T,
             group,
+            parts.dtype(".scales"),
             places,
         )

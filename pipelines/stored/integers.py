@@ -1,7 +1,8 @@
 """Integers of 4 or 8 bits with zero points, in words of 32 bits: what GPTQ, AWQ and others share.
 
-A weight is `(q - zero) * scale`, where q has no sign. Heddle's has no zero point, but `q - zero` is
-an integer, too: of 4 bits where each zero is 8, else of 5, which int8 holds exactly.
+A weight is `(q - zero) * scale`, where q has no sign. Where each zero is the middle, `q - zero` is
+an integer of as many bits with a sign; else q stays as it is, beside the minimum `-zero * scale`,
+which float32 has exactly for scales of 16 bits.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from heddle.pipelines.quantization import CHUNK
 from heddle.pipelines.stored.parts import Parts
-from heddle.pipelines.stored.product import Scaled
+from heddle.pipelines.stored.product import Product
+from heddle.pipelines.stored.scaled import Ordered, Scaled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,6 +23,9 @@ WORD = 32
 """Bits of a word."""
 
 IN_ORDER = tuple(range(8))
+
+CLOSEST = {"bfloat16": "float16"}
+"""What has minimums beside scales of a dtype of 16 bits, with fewer bits rounded than in that."""
 
 
 def unpacked(words: NDArray[Any], bits: int) -> NDArray[np.uint8]:
@@ -77,8 +81,9 @@ def affine(
     zeros: Callable[[], NDArray[Any]],
     scales: Callable[[], NDArray[np.float32]],
     group: int,
+    scales_in: str,
     places: NDArray[Any] | None = None,
-) -> Scaled:
+) -> Product:
     """The weight `(q - zero) * scale`.
 
     Args:
@@ -88,30 +93,37 @@ def affine(
         zeros: Makes what is taken off q, [n, groups], or [1, 1].
         scales: Makes the scales, [n, groups].
         group: Elements along k in a group.
-        places: The group of each element along k, where they are not side by side: then each has a
-            scale of its own.
+        scales_in: The dtype that the scales are stored in.
+        places: The group of each element along k; None: they are side by side. Where groups are
+            whole in another order, the weight has that; else each element has its own scale.
     """
-    n, k = shape
-    at = np.arange(k) // group if places is None else places
-    scattered = places is not None and not np.array_equal(places, np.arange(k) // group)
-    sizes = scales().shape  # A product of a damaged file is refused before it is asked for.
-    middle = bool((zeros() == 2 ** (bits - 1)).all())
-    kind = f"int{bits}" if middle else "int8" if bits == 4 else "int16"
+    scales()  # A product of a damaged file is refused before it is asked for.
+    k = shape[1]
+    middle = 2 ** (bits - 1)
+    signed = bool((zeros() == middle).all())
+    side_by_side = np.arange(k) // group
+    order = np.arange(k) if places is None else np.argsort(places, kind="stable")
+    whole = places is None or np.array_equal(places[order], side_by_side)
+    in_order = not whole or bool((order == np.arange(k)).all())
 
     def values() -> NDArray[Any]:
-        found = np.empty(shape, np.int16 if kind == "int16" else np.int8)
-        taken = np.broadcast_to(zeros().astype(found.dtype), sizes)
-        given, rows = integers(), max(1, CHUNK // k)
-        for start in range(0, n, rows):
-            part = slice(start, start + rows)
-            each = taken[part].take(at, axis=1)
-            np.subtract(given[part], each, out=found[part], dtype=found.dtype, casting="unsafe")
-        return found
+        found = integers() if in_order else integers().take(order, axis=1)
+        return (found - np.uint8(middle)).view(np.int8) if signed else found
 
-    return Scaled(
+    def spread(each: NDArray[np.float32]) -> NDArray[np.float32]:
+        return each if places is None or whole else each.take(places, axis=1)
+
+    def minimums() -> NDArray[np.float32]:
+        found: NDArray[np.float32] = scales() * -zeros().astype(np.float32)
+        return spread(found)
+
+    found = Scaled(
         shape,
-        kind,
-        1 if scattered else group,
+        f"int{bits}" if signed else f"uint{bits}",
+        group if whole else 1,
         values,
-        (lambda: scales()[:, at]) if scattered else scales,
+        lambda: spread(scales()),
+        None if signed else minimums,
+        scales_in if signed else CLOSEST.get(scales_in, scales_in),
     )
+    return found if in_order else Ordered(found, order)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heddle.pipelines.stored.parts import Parts, Settings
-from heddle.pipelines.stored.product import Product, Scaled
+from heddle.pipelines.stored.product import Product
+from heddle.pipelines.stored.scaled import Scaled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from heddle.pipelines.quantization import (
-    CHUNK,
     array_of,
     bits_of,
     narrowed,
-    packed,
     quantize,
     widened,
 )
@@ -30,12 +29,20 @@ FLOATS = ("float32", "bfloat16", "float16")
 
 FLOATS_OF_8_BITS = ("float8_e4m3fn", "float8_e5m2")
 
+BITS = {"int4": 4, "int8": 8, "uint4": 4, "uint8": 8}
+"""Those of integers."""
+
+UNSIGNED = ("uint4", "uint8")
+"""Integers that have a minimum for each group beside its scale."""
+
 HOLDS = {
-    "uint8": ("int4",),
+    "int4": ("int4",),
     "int8": ("int4", "int8"),
+    "uint4": ("int4", "uint4"),
+    "uint8": ("int4", "int8", "uint4", "uint8"),
     **{kind: (kind,) for kind in FLOATS_OF_8_BITS},
 }
-"""The kinds of values that fit each dtype of a graph's integers."""
+"""The kinds of values that fit each kind of a graph."""
 
 GROUPS = 32
 """A graph's groups have a multiple of so many elements (`ops.quantized_matmul`)."""
@@ -44,43 +51,72 @@ LARGEST_GROUP = 128
 """The elements of a graph's group where more have one scale, which is then said more than once."""
 
 
+@dataclass(frozen=True)
+class Form:
+    """How a graph holds a weight.
+
+    Attributes:
+        kind: What the values are, one of `HOLDS`.
+        group: Elements along k with one scale.
+        scales: The dtype of scales and minimums, one of `FLOATS`.
+        ordered: Whether the order of the elements along k is beside them.
+    """
+
+    kind: str
+    group: int
+    scales: str
+    ordered: bool = False
+
+    @property
+    def bits(self) -> int:
+        """Those of a value."""
+        return BITS.get(self.kind, 8)
+
+    @property
+    def dtype(self) -> str:
+        """What the values are in."""
+        return "uint8" if self.bits == 4 else self.kind
+
+
 class Product(ABC):
     """A weight [n, k], or one for each of several experts, [experts, n, k].
 
     Attributes:
         shape: Its sizes.
-        kind: What its values are: `"int4"`, `"int8"`, floats, or what no graph holds.
+        kind: What its values are: one of `HOLDS`, floats, or what no graph holds.
         group: Elements along k with one scale, of which the last group may have fewer; 0: none.
+        scales_in: The dtype that has the scales of a graph without rounding them, or closest; empty
+            where that is any.
+        order: int64 [k], the places along k of a graph's elements; None: they are in order.
     """
 
     shape: tuple[int, ...]
     kind: str
     group: int
+    scales_in = ""
+    order: NDArray[np.int64] | None = None
 
     @property
     def group_held(self) -> int:
         """The elements of the groups that a graph holds exactly these values in; 0: in none."""
         group = math.gcd(self.group, self.shape[-1], LARGEST_GROUP)
-        held = any(self.kind in kinds for kinds in HOLDS.values())
-        return group if held and group % GROUPS == 0 else 0
+        return group if self.kind in HOLDS and group % GROUPS == 0 else 0
 
-    def fits(self, dtype: str, group: int) -> bool:
+    def fits(self, form: Form) -> bool:
         """Whether `quantized` of these rounds no value."""
-        return self.kind in HOLDS[dtype] and self.group % group == 0
+        ordered = form.ordered or self.order is None
+        return self.kind in HOLDS[form.kind] and self.group % form.group == 0 and ordered
 
     @abstractmethod
     def floats(self, dtype: str) -> Array:
         """The weight in `dtype`, one of `FLOATS`: each value times its scale, rounded once."""
 
     @abstractmethod
-    def quantized(self, dtype: str, group: int, scale_dtype: str) -> tuple[Array, Array]:
-        """Values and scales as `ops.quantized_matmul` takes them.
+    def quantized(self, form: Form) -> tuple[Array, ...]:
+        """Values and scales as `ops.quantized_matmul` takes them, and minimums if it has them.
 
-        Args:
-            dtype: What holds the values, a key of `HOLDS`: exactly, if they fit, else rounded anew,
-                to integers.
-            group: Elements along k with one scale.
-            scale_dtype: One of `FLOATS`, which scales are rounded to.
+        Values that fit are what they are; scales and minimums are rounded to their dtype. Others
+        are rounded anew, to integers.
         """
 
 
@@ -97,9 +133,9 @@ class Plain(Product):
             return self.array
         return array_of(narrowed(widened(bits_of(self.array)), dtype), dtype)
 
-    def quantized(self, dtype: str, group: int, scale_dtype: str) -> tuple[Array, Array]:
+    def quantized(self, form: Form) -> tuple[Array, ...]:
         """The weight, rounded."""
-        return _rounded(bits_of(self.array), dtype, group, scale_dtype)
+        return rounded(bits_of(self.array), form)
 
 
 class Made(Product):
@@ -119,67 +155,14 @@ class Made(Product):
         """The weight, rounded to `dtype`."""
         return Plain(self.make()).floats(dtype)
 
-    def quantized(self, dtype: str, group: int, scale_dtype: str) -> tuple[Array, Array]:
+    def quantized(self, form: Form) -> tuple[Array, ...]:
         """The weight, rounded."""
-        return Plain(self.make()).quantized(dtype, group, scale_dtype)
+        return Plain(self.make()).quantized(form)
 
 
 def turned(bits: NDArray[Any], kind: str) -> Made:
     """The weight [n, k] that is stored as [k, n], in floats of this kind, as `bits_of` has them."""
     return Made(bits.shape[::-1], kind, lambda: array_of(np.ascontiguousarray(bits.T), kind))
-
-
-class Scaled(Product):
-    """A weight that is stored as values and scales.
-
-    Args:
-        shape: Its sizes.
-        kind: What the values are.
-        group: Elements along k with one scale; more than there are, as files may say, are all.
-        values: Makes the values: integers of 8 bits or more, or the bits of floats.
-        scales: Makes the scales, float32 [..., n, ceildiv(k, group)].
-    """
-
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        kind: str,
-        group: int,
-        values: Callable[[], NDArray[Any]],
-        scales: Callable[[], NDArray[np.float32]],
-    ) -> None:
-        self.shape, self.kind, self.group = shape, kind, min(group, shape[-1])
-        self.values, self.scales = values, scales
-
-    def floats(self, dtype: str) -> Array:
-        """Each value times its scale."""
-        k = self.shape[-1]
-        values, scales = self.values().reshape(-1, k), self.scales()
-        scales = scales.reshape(len(values), -1)
-        found = _empty(values.shape, dtype)
-        rows = max(1, CHUNK // k)
-        for start in range(0, len(values), rows):
-            part = slice(start, start + rows)
-            wide = self._widened(values[part])
-            wide *= np.repeat(scales[part], self.group, axis=1)[:, :k]
-            found[part] = narrowed(wide, dtype)
-        return array_of(found.reshape(self.shape), dtype)
-
-    def _widened(self, values: NDArray[Any]) -> NDArray[np.float32]:
-        narrow = self.kind in FLOATS_OF_8_BITS
-        return narrow_floats.widened(values, self.kind) if narrow else values.astype(np.float32)
-
-    def quantized(self, dtype: str, group: int, scale_dtype: str) -> tuple[Array, Array]:
-        """The values themselves, if they fit."""
-        if not self.fits(dtype, group):
-            return _rounded(bits_of(self.floats("float32")), dtype, group, scale_dtype)
-        values = self.values()
-        places = np.arange(0, self.shape[-1], group) // self.group
-        scales = np.ascontiguousarray(self.scales()[..., places])
-        return (
-            array_of(packed(values) if dtype == "uint8" else values, dtype),
-            array_of(narrowed(scales, scale_dtype), scale_dtype),
-        )
 
 
 class Stack(Product):
@@ -188,33 +171,41 @@ class Stack(Product):
     def __init__(self, experts: Sequence[Product]) -> None:
         self.experts = experts
         self.shape = (len(experts), *experts[0].shape)
-        kinds = sorted({expert.kind for expert in experts})
-        self.kind = "int8" if kinds == ["int4", "int8"] else " or ".join(kinds)
-        self.group = math.gcd(*(expert.group for expert in experts))
+        kinds = {expert.kind for expert in experts}
+        whole = [kind for kind, held in HOLDS.items() if kinds <= set(held)]
+        floats = [kind for kind in FLOATS if kind in kinds]
+        self.kind = next(iter((*whole, *floats)), " or ".join(sorted(kinds)))
+        in_order = all(expert.order is None for expert in experts)
+        self.group = math.gcd(*(expert.group for expert in experts)) if in_order else 0
+        scales = {expert.scales_in for expert in experts}
+        self.scales_in = scales.pop() if len(scales) == 1 else ""
 
     def floats(self, dtype: str) -> Array:
         """Those of each expert."""
-        found = _empty(self.shape, dtype)
+        found = room(self.shape, dtype)
         for number, expert in enumerate(self.experts):
             found[number] = bits_of(expert.floats(dtype))
         return array_of(found, dtype)
 
-    def quantized(self, dtype: str, group: int, scale_dtype: str) -> tuple[Array, Array]:
+    def quantized(self, form: Form) -> tuple[Array, ...]:
         """Those of each expert."""
-        *rows, k = self.shape
-        values = _empty((*rows, k // 2 if dtype == "uint8" else k), dtype)
-        scales = _empty((*rows, k // group), scale_dtype)
+        made: list[NDArray[Any]] = []
+        dtypes = (form.dtype, form.scales, form.scales)
         for number, expert in enumerate(self.experts):
-            parts = expert.quantized(dtype, group, scale_dtype)
-            values[number], scales[number] = map(bits_of, parts)
-        return array_of(values, dtype), array_of(scales, scale_dtype)
+            parts = [bits_of(part) for part in expert.quantized(form)]
+            made = made or [np.empty((len(self.experts), *p.shape), p.dtype) for p in parts]
+            for whole, part in zip(made, parts, strict=True):
+                whole[number] = part
+        return tuple(map(array_of, made, dtypes))
 
 
-def _empty(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+def room(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
     """Room for what `bits_of` gives of a weight."""
     return np.empty(shape, narrow_floats.DTYPES.get(dtype, dtype))
 
 
-def _rounded(floats: NDArray[Any], dtype: str, group: int, scale_dtype: str) -> tuple[Array, Array]:
-    integers, scales = quantize(floats, 4 if dtype == "uint8" else 8, group, scale_dtype)
-    return integers, array_of(scales, scale_dtype)
+def rounded(floats: NDArray[Any], form: Form) -> tuple[Array, ...]:
+    """A weight [n, k] in a form, rounded anew; bfloat16 as its bits."""
+    signed = form.kind not in UNSIGNED
+    integers, *sides = quantize(floats, form.bits, form.group, form.scales, signed)
+    return integers, *(array_of(side, form.scales) for side in sides)

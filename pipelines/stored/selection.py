@@ -7,14 +7,24 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heddle.pipelines.quantization import bits_of
+import numpy as np
+
+from heddle.pipelines.quantization import array_of, bits_of
 from heddle.pipelines.stored.awq import Awq
 from heddle.pipelines.stored.compressed_tensors import CompressedTensors
 from heddle.pipelines.stored.fp8 import Fp8
 from heddle.pipelines.stored.gptq import Gptq
 from heddle.pipelines.stored.mxfp4 import Mxfp4
 from heddle.pipelines.stored.parts import METHOD, Method, Parts, Settings
-from heddle.pipelines.stored.product import FLOATS, FLOATS_OF_8_BITS, Plain, Product, Stack, turned
+from heddle.pipelines.stored.product import (
+    FLOATS,
+    FLOATS_OF_8_BITS,
+    Form,
+    Plain,
+    Product,
+    Stack,
+    turned,
+)
 from heddle.runtime.errors import ArtifactError, ArtifactReason, GraphError
 
 if TYPE_CHECKING:
@@ -35,7 +45,13 @@ EXPERT = re.compile(r"(.*\.experts)\.(\d{1,9})\.(.*)")
 END = ".weight"
 """How the name of a weight ends, behind that of its product."""
 
-MADE = (END, ".integers", ".scales")
+SIDES = (".scales", ".minimums")
+"""How those end that a graph has beside the integers of a product."""
+
+ORDER = ".order"
+"""How the order of their elements along k ends."""
+
+MADE = (END, ".integers", *SIDES, ORDER)
 """How those end that a graph has of a product."""
 
 TURNED = re.compile(r".*\.experts\.\w+_proj")
@@ -73,7 +89,10 @@ class Stored:
             kind = str(array.dtype)
             if name in self._owners or kind not in FLOATS:
                 continue
-            if name.endswith(END):
+            if name.endswith(END) and len(array.shape) == 3 and array.shape[0]:
+                each = [Plain(array_of(bits, kind)) for bits in bits_of(array)]
+                self._add(name.removesuffix(END), Stack(each), [END])
+            elif name.endswith(END):
                 self._add(name.removesuffix(END), Plain(array), [END])
             elif TURNED.fullmatch(name) and len(array.shape) == 3 and array.shape[0]:
                 self._add(name, Stack([turned(bits, kind) for bits in bits_of(array)]), [""])
@@ -125,28 +144,20 @@ class Stored:
     def select(self, wanted: Wanted) -> dict[str, Array]:
         """The weights `wanted`, but for those that it lacks: loading says what is missing.
 
-        `X.weight` is a tensor as it is, or made of a product's values and scales; `X.integers` and
-        `X.scales` are those of the product, or rounded, in dtypes and groups that shapes say.
+        `X.weight` is a tensor as it is, or made of a product's values and scales; `X.integers`,
+        `X.scales`, `X.minimums` and `X.order` are those of the product, or rounded, in dtypes and
+        groups that shapes say.
 
         Raises:
-            ArtifactError: A weight has another shape, or does not fit floats of 8 bits.
+            ArtifactError: A weight has another shape, does not fit floats of 8 bits, has another
+                order, or its scales are larger than their dtype has them.
         """
         found: dict[str, Array] = {}
         for name, (dtype, shape) in wanted.items():
             stem, _, end = name.rpartition(".")
-            product, scales = self.products.get(stem), f"{stem}.scales"
-            if product and end == "integers" and scales in wanted:
-                kind, (*_, groups) = wanted[scales]
-                self._check(
-                    stem, product, (*shape[:-1], shape[-1] * (2 if dtype == "uint8" else 1))
-                )
-                group = product.shape[-1] // groups
-                if dtype in FLOATS_OF_8_BITS and not product.fits(dtype, group):
-                    raise self._bad(
-                        f"{stem}{END}: wanted {dtype} in groups of {group}, got {product.kind} in "
-                        f"groups of {product.group}"
-                    )
-                found[name], found[scales] = product.quantized(dtype, group, kind)
+            product = self.products.get(stem)
+            if product and end == "integers" and f"{stem}.scales" in wanted:
+                found |= self._quantized(stem, product, wanted)
             elif name in found:
                 pass
             elif name in self.arrays and self._is_itself(name, dtype, shape):
@@ -155,6 +166,31 @@ class Stored:
                 self._check(stem, product, shape)
                 found[name] = product.floats(dtype)
         return found
+
+    def _quantized(self, stem: str, product: Product, wanted: Wanted) -> dict[str, Array]:
+        """What a graph has of a product in integers, or in floats of 8 bits."""
+        names = [f"{stem}{end}" for end in (".integers", *SIDES) if f"{stem}{end}" in wanted]
+        dtype, shape = wanted[names[0]]
+        scales, (*_, groups) = wanted[names[1]]
+        k, counted = product.shape[-1], len(names) > 2
+        halves = dtype == "uint8" and not (counted and shape[-1] == k)
+        self._check(stem, product, (*shape[:-1], shape[-1] * (1 + halves)))
+        kind = f"{'u' * counted}int4" if halves else dtype
+        form = Form(kind, k // groups, scales, f"{stem}{ORDER}" in wanted)
+        got = f"{product.kind} in groups of {product.group}"
+        if kind in FLOATS_OF_8_BITS and not product.fits(form):
+            raise self._bad(f"{stem}{END}: wanted {kind} in groups of {form.group}, got {got}")
+        if form.ordered and product.order is None:
+            raise self._bad(f"{stem}{END}: wanted groups in an order of their own, got {got}")
+        made = product.quantized(form)
+        for side in made[1:]:
+            if scales == "float16" and not np.isfinite(bits_of(side)).all():
+                raise self._bad(
+                    f"{stem}{END}: wanted scales that float16 has, got larger ones: take "
+                    "--quantize int8 or float"
+                )
+        order = {} if product.order is None else {f"{stem}{ORDER}": product.order}
+        return dict(zip(names, made, strict=True)) | (order if form.ordered else {})
 
     def _is_itself(self, name: str, dtype: str, shape: tuple[int, ...]) -> bool:
         """Whether a tensor is no part of a product, or the part itself is wanted."""

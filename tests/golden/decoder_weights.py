@@ -16,5 +16,5 @@ def weight(name: str, shape: tuple[int, ...]) -> np.ndarray:
     generator = np.random.default_rng(crc32(name.encode()))
     if name.endswith("norm.weight"):
         return (1 + 0.2 * generator.standard_normal(shape)).astype(np.float32)
-    scale = 0.3 if "embed_tokens" in name or len(shape) == 1 else 1.5 / shape[-1] ** 0.5
-    return (scale * generator.standard_normal(shape)).astype(np.float32)
+    scale = 0.3 if "embed_tokens" in name or len(shape) < 2 else 1.5 / shape[-1] ** 0.5
+    return np.asarray(scale * generator.standard_normal(shape), np.float32)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from decoder_models import COMPILED
 from decoder_weights import weight
 from safetensors.numpy import save_file
 
@@ -25,7 +26,8 @@ from heddle.runtime.errors import GraphError
 
 GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "decoders.npz")
 
-MODELS = sorted({name.partition(".")[0] for name in GOLDEN.files})
+PROMPT = 23
+"""Tokens of the recorded prompts."""
 
 
 def config_of(name: str) -> dict:
@@ -36,6 +38,24 @@ def drawn(values: dict) -> dict:
     """The float32 weights of a model."""
     graph = language_model(DecoderConfig.of(values))
     return {name: weight(name, tuple(map(int, w.shape))) for name, w in graph.weights.items()}
+
+
+def arguments(config: DecoderConfig, tokens, start: int, places) -> list:
+    """What a step takes, but for caches, of `tokens`, of which the first is number `start`."""
+    count, samples = len(tokens), len(places)
+    return [
+        np.asarray(tokens),
+        np.arange(start, start + count),
+        np.array([0, count]),
+        np.array([start + count]),
+        np.array([[3, 1, 7, 2, 0, 5]], np.int32),
+        np.asarray(places, np.int64),
+        np.zeros((samples, 6), np.float32),
+        np.zeros((samples, 2), np.int64),
+        np.zeros((0, 2), np.int64),
+        np.zeros(samples + 1, np.int64),
+        np.full((samples, -(-config.vocab_size // 32)), -1, np.int32),
+    ]
 
 
 class Decoder:
@@ -50,53 +70,45 @@ class Decoder:
         session = InferenceSession(threads=2)
         found = Stored(Path("w"), arrays).select(wanted)
         self.model = session.load(compile(graph, "cpu:native"), found)
-        shape = (8, 16, self.config.num_key_value_heads, self.config.head_dim)
-        count = 2 * len(self.config.layers)
-        self.caches = [Buffer(dtype.name, shape) for _ in range(count)]
+        self.caches = [
+            Buffer(dtype.name, (8, 16, *heads))
+            for _ in self.config.layers
+            for heads in self.config.caches.values()
+        ]
 
     def step(self, tokens, start: int, places):
         """Next tokens and logits at `places` of `tokens`, of which the first is number `start`."""
-        count, samples = len(tokens), len(places)
         sizes = {"next": (np.int64, ()), "logits": (np.float32, (self.config.vocab_size,))}
-        found = [np.empty((samples, *shape), dtype) for dtype, shape in sizes.values()]
-        self.model.execute(
-            np.asarray(tokens),
-            np.arange(start, start + count),
-            np.array([0, count]),
-            np.array([start + count]),
-            np.array([[3, 1, 7, 2, 0, 5]], np.int32),
-            np.asarray(places, np.int64),
-            np.zeros((samples, 6), np.float32),
-            np.zeros((samples, 2), np.int64),
-            np.zeros((0, 2), np.int64),
-            np.zeros(samples + 1, np.int64),
-            np.full((samples, -(-self.config.vocab_size // 32)), -1, np.int32),
-            *self.caches,
-            out=[*found, *self.caches],
-        )
+        found = [np.empty((len(places), *shape), dtype) for dtype, shape in sizes.values()]
+        given = arguments(self.config, tokens, start, places)
+        self.model.execute(*given, *self.caches, out=[*found, *self.caches])
         return found
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_logits_and_the_likeliest_tokens_are_those_of_transformers(name):
-    decoder = Decoder(config_of(name))
+def check(decoder, name: str) -> None:
+    """Whether a model finds what is recorded, whole, in chunks and token by token."""
     tokens, wanted = GOLDEN[f"{name}.tokens"], GOLDEN[f"{name}.logits"]
-    count, prompt = len(tokens), len(tokens) - 64
+    count = len(tokens)
     chosen, whole = decoder.step(tokens, 0, range(count))
     atol = 6e-6 * np.abs(wanted).max()
     np.testing.assert_allclose(whole, wanted, atol=atol)
     assert GOLDEN[f"{name}.gap"] > 10 * np.abs(whole - wanted).max()
-    np.testing.assert_array_equal(chosen[prompt - 1 : -1], tokens[prompt:])
+    np.testing.assert_array_equal(chosen[PROMPT - 1 : -1], tokens[PROMPT:])
     # The same in chunks, of which the first wants nothing, and then token by token.
     assert decoder.step(tokens[:9], 0, [])[1].shape == (0, whole.shape[1])
-    _, chunk = decoder.step(tokens[9:prompt], 9, range(prompt - 9))
-    np.testing.assert_allclose(chunk, whole[9:prompt], atol=atol)
-    generated = [int(tokens[prompt - 1])]
-    for position in range(prompt, count):
+    _, chunk = decoder.step(tokens[9:PROMPT], 9, range(PROMPT - 9))
+    np.testing.assert_allclose(chunk, whole[9:PROMPT], atol=atol)
+    generated = [int(tokens[PROMPT - 1])]
+    for position in range(PROMPT, count):
         (token,), row = decoder.step(tokens[position : position + 1], position, [0])
         np.testing.assert_allclose(row[0], whole[position], atol=atol)
         generated.append(int(token))
-    np.testing.assert_array_equal(generated[1:-1], tokens[prompt + 1 :])
+    np.testing.assert_array_equal(generated[1:-1], tokens[PROMPT + 1 :])
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_logits_and_the_likeliest_tokens_are_those_of_transformers(name):
+    check(Decoder(config_of(name)), name)
 
 
 @pytest.mark.parametrize(("dtype", "atol"), [(DType.bfloat16, 0.2), (DType.float16, 0.02)])

@@ -33,6 +33,23 @@ def test_each_weight_is_off_by_half_a_step_at_most(bits, steps, group):
     assert np.quantile(off, 0.95) < 0.51
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize(("bits", "top"), [(8, 255), (4, 15)])
+def test_integers_without_a_sign_count_from_a_minimum(bits, top, dtype):
+    """Of elements that are all on one side, so that it is worth its place."""
+    weight = weights() + 8
+    integers, *sides = quantize(weight, bits, 32, dtype, signed=False)
+    scales, minimums = (np.repeat(widened(side), 32, axis=1) for side in sides)
+    if bits == 4:
+        integers = np.stack([integers & 15, integers >> 4], axis=-1).reshape(40, 128)
+    assert (integers.min(), integers.max()) == (0, top)
+    groups = weight.reshape(40, 4, 32)
+    step = (groups.max(-1) - groups.min(-1)) / top
+    off = np.abs(integers * scales + minimums - weight).reshape(40, 4, 32) / step[..., None]
+    # bfloat16 has 8 bits: the least is off by a 512th of 8, and the step, so the largest by more.
+    assert off.max() < {"float32": 0.501, "float16": 0.6, "bfloat16": top / 16}[dtype]
+
+
 def test_integers_fit_scales_that_are_rounded():
     integers, scales = quantize(weights(), 8, 32, "bfloat16")
     assert scales.dtype == np.uint16
@@ -45,6 +62,7 @@ def test_a_group_of_zeros_stays_zero():
         integers, scales = quantize(np.zeros((2, 64), np.float32), bits, 32)
         assert not scales.any()
         assert (integers == (0 if bits == 8 else 0x88)).all()
+        assert not any(part.any() for part in quantize(np.zeros((2, 64)), bits, 32, signed=False))
 
 
 def test_bfloat16_is_rounded_to_even():

@@ -4,6 +4,7 @@ import json
 
 import gguf
 import numpy as np
+from ggml_blocks import dequantized, quantized
 
 METADATA = {
     "max_position_embeddings": ("context_length", "uint32"),
@@ -132,10 +133,10 @@ def write(path, architecture, config, arrays, kind="F32", tokenizer=None, more=(
     choose = kind if callable(kind) else lambda name: kind
     tensors = tensors_of(arrays, config, architecture)
     for name, array in {**tensors, **(extra or {})}.items():
-        chosen = gguf.GGMLQuantizationType[choose(name)]
-        if array.ndim == 1 or "norm" in name or "ffn_gate_inp" in name:
-            chosen = gguf.GGMLQuantizationType.F32
-        writer.add_tensor(name, gguf.quants.quantize(array, chosen), raw_dtype=chosen)
+        plain = array.ndim == 1 or "norm" in name or "ffn_gate_inp" in name
+        chosen = "F32" if plain else choose(name)
+        rows, number = quantized(array, chosen), gguf.GGMLQuantizationType[chosen]
+        writer.add_tensor(name, rows, raw_dtype=number)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -145,8 +146,7 @@ def write(path, architecture, config, arrays, kind="F32", tokenizer=None, more=(
 
 def rounded(array, kind):
     """What a weight is in a type: float32."""
-    chosen = gguf.GGMLQuantizationType[kind]
-    return gguf.quants.dequantize(gguf.quants.quantize(array, chosen), chosen)
+    return dequantized(kind, quantized(array, kind))
 
 
 def byte_level(tokenizer, pre="gpt-2", size=0, **ids):

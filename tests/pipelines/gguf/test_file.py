@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from gguf_files import write
 
+from heddle.pipelines.checkpoint import GgufCheckpoint
 from heddle.pipelines.gguf.file import GgufFile
 from heddle.runtime.errors import ArtifactError, ArtifactReason, InputError
 
@@ -65,6 +66,60 @@ def test_values_and_tensors(path):
         found.listed("a.list", str)
 
 
+def split(folder, count=3, **changes):
+    """A model of so many tensors, each in a file of its own; changes are numbers in the last."""
+    paths = [folder / f"m-{number + 1:05d}-of-{count:05d}.gguf" for number in range(count)]
+    for number, path in enumerate(paths):
+        own = {"no": number, "all": count, "tensor": number}
+        own |= changes if number == count - 1 else {}
+        writer = gguf.GGUFWriter(path, "llama")
+        writer.add_uint16("split.no", own["no"])
+        writer.add_uint16("split.count", own["all"])
+        writer.add_tensor(f"x{own['tensor']}", np.full((2, 4), number, np.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    return paths
+
+
+def test_several_files_of_a_model(tmp_path):
+    paths = split(tmp_path)
+    found = GgufFile.read(paths[0])
+    for number in range(3):
+        rows = found.tensors[f"x{number}"].rows.view(np.float32)
+        np.testing.assert_array_equal(rows, np.full((2, 4), number))
+    found.forget_pages()
+    assert all(resident(path) == 0 for path in paths)
+    assert GgufCheckpoint(paths[0]).name == "m"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"no": 1}, r"-00003-of-00003\.gguf: wanted split.no 2 and split.count 3, got 1 and 3"),
+        ({"all": 4}, r"-00003-of-00003\.gguf: wanted split.no 2 and split.count 3, got 2 and 4"),
+        ({"tensor": 0}, r"-00003-of-00003\.gguf: x0: wanted it in one of 3 files, got it again"),
+    ],
+)
+def test_files_that_are_not_of_one_model(tmp_path, change, message):
+    with pytest.raises(ArtifactError, match=message):
+        GgufFile.read(split(tmp_path, **change)[0])
+
+
+def test_some_files_of_a_model(tmp_path):
+    paths = split(tmp_path)
+    for other in (paths[1], paths[0].rename(tmp_path / "m.gguf")):
+        with pytest.raises(
+            ArtifactError, match=r"wanted the first of 3 files, called \.\.\.-00001-"
+        ):
+            GgufFile.read(other)
+    (tmp_path / "m.gguf").rename(paths[0])
+    paths[2].unlink()
+    with pytest.raises(ArtifactError, match=r"m-00003-of-00003\.gguf: no such file"):
+        GgufFile.read(paths[0])
+
+
 def test_pages_are_given_back(path):
     found = GgufFile.read(path)
     (own,) = found.tensors.values()
@@ -110,7 +165,10 @@ HUGE = struct.pack("<Q", 1 << 62)
         (headed(0, (b"k", 13, b"")), "k: wanted numbers or texts, got values of type 13"),
         (headed(0, (b"k", 0, b"1"), (b"k", 0, b"1")), "k: wanted it once, got it again"),
         (headed(0, (b"k", 8, text(b"\xff"))), "wanted a text in UTF-8 at 37, got other bytes"),
-        (headed(0, (b"split.count", 2, b"\x03\0")), "wanted a model in one file, got one of 3"),
+        (
+            headed(0, (b"split.count", 2, b"\x03\0")),
+            "wanted the first of 3 files, called ...-00001-of-00003",
+        ),
         (headed(0, (b"general.alignment", 4, bytes(4))), "alignment: wanted at least 1, got 0"),
         (headed(1 << 62), "wanted 8 bytes at 24, got the end of the file"),
         (headed(1) + tensor(shape=()), "x: wanted 1 to 4 dims, got 0"),

@@ -6,7 +6,6 @@ import pytest
 from click.testing import CliRunner
 from gguf_files import byte_level, rounded, write
 from safetensors.numpy import save_file
-from tokenizers import Tokenizer
 
 from heddle.graph import DType
 from heddle.pipelines import weights
@@ -32,15 +31,6 @@ def floats(decoder):
 @pytest.fixture(scope="module")
 def config(decoder):
     return json.loads((decoder / "config.json").read_text())
-
-
-@pytest.fixture(scope="module")
-def tokenizer(decoder):
-    """The decoder's, with a merge, which each file has: of two zeros."""
-    content = json.loads((decoder / "tokenizer.json").read_text())
-    content["model"]["vocab"] |= {"<s>": 256, "</s>": 257, "\u0100\u0100": 258}
-    content["model"]["merges"] = [["\u0100", "\u0100"]]
-    return Tokenizer.from_str(json.dumps(content))
 
 
 @pytest.fixture
@@ -85,9 +75,16 @@ def texts(*arguments):
     return json.loads(heddle("generate", *arguments, *common))["texts"]
 
 
-@pytest.mark.parametrize("kind", ["F32", "Q8_0", "Q4_0", "Q5_0", "Q4_1"])
-def test_texts_are_those_of_the_floats(make, tmp_path, config, tokenizer, floats, kind):
-    assert texts(make(kind)) == texts(folder_of(tmp_path, config, tokenizer, floats, kind))
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        *((kind, ()) for kind in ("F32", "Q8_0", "Q4_0", "Q4_1", "Q5_1")),
+        ("Q5_0", ("--quantize", "float")),
+    ],
+)
+def test_texts_are_those_of_the_floats(make, tmp_path, config, tokenizer, floats, kind, options):
+    folder = folder_of(tmp_path, config, tokenizer, floats, kind)
+    assert texts(make(kind), *options) == texts(folder)
 
 
 @pytest.mark.parametrize(("kind", "held"), [("Q8_0", "int8"), ("Q4_0", "uint8")])
@@ -98,16 +95,25 @@ def test_integers_in_a_file_stay_integers(make, kind, held):
     name = "model.layers.1.mlp.down_proj"
     assert (kinds[f"{name}.integers"], kinds[f"{name}.scales"]) == (held, "float16")
     assert kinds["lm_head.integers"] == "int8"
-    assert kinds["model.embed_tokens.weight"] == "float16"
+    assert kinds["model.embed_tokens.integers"] == "int8"
     assert kinds["model.norm.weight"] == "float32"
-    assert build(found).weights["model.embed_tokens.weight"].dtype == DType.float32
+    assert build(found).inputs[-1].tensor.type.dtype == DType.float32
 
 
 def test_what_is_asked_for(make):
-    """Types that no graph holds are rounded to it, and so are more bits."""
-    for kind in ("Q4_1", "Q8_0", "F16"):
+    """More bits are rounded to fewer, and floats are to be had."""
+    name = "model.layers.0.self_attn.q_proj"
+    for kind in ("Q8_0", "F16"):
         graph = build(GgufCheckpoint(make(kind)), quantization=Quantization(4, 32))
-        assert graph.weights["model.layers.0.self_attn.q_proj.integers"].dtype == DType.uint8
+        assert graph.weights[f"{name}.integers"].dtype == DType.uint8
+    found = GgufCheckpoint(make("Q4_1", "Q8_0"))
+    graph = build(found, quantization=Quantization(8, 32, "int8"))
+    assert graph.weights[f"{name}.integers"].shape[1] == 32
+    assert 'activations = "float"' not in str(graph)
+    graph = build(found, DType.bfloat16, "float")
+    kinds = {name: w.dtype for name, w in graph.weights.items() if len(w.shape) == 2}
+    assert set(kinds.values()) == {DType.bfloat16}
+    assert {*kinds} >= {f"{name}.weight", "model.embed_tokens.weight", "lm_head.weight"}
 
 
 def test_floats_are_computed_in_what_they_are_stored_in(make):

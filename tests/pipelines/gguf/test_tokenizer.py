@@ -191,11 +191,14 @@ def test_what_the_file_says_around_texts(tmp_path):
         writer.add_add_bos_token(False)
         writer.add_add_eos_token(True)
         writer.add_eot_token_id(3)
+        writer.add_float32("general.sampling.temp", 0.5)
+        writer.add_int32("general.sampling.top_k", 0)
         writer.add_chat_template("{{ bos_token }}{{ messages[0].content }}{{ eos_token }}")
 
     found = TextTokenizer(saved(tmp_path / "m.gguf", pieces.add, around))
     assert found.encode("") == [2]
     assert found.eos_token_ids == {2, 3}
+    assert found.sampling() == {"temperature": 0.5, "top_k": -1}
     assert found.chat([{"role": "user", "content": "Hi"}]) == "<s>Hi</s>"
 
 

@@ -8,7 +8,7 @@ from products import product, same
 from heddle.runtime.errors import ArtifactError, GraphError
 
 
-@pytest.mark.parametrize(("symmetric", "kind"), [(True, "int4"), (False, "int8")])
+@pytest.mark.parametrize(("symmetric", "kind"), [(True, "int4"), (False, "uint4")])
 @pytest.mark.parametrize(("group", "k", "held"), [(32, 96, 32), (128, 256, 128), (-1, 256, 128)])
 def test_integers_stay_as_they_are(symmetric, kind, group, k, held):
     weight = drawn(k=k, group=k if group < 0 else group, symmetric=symmetric)

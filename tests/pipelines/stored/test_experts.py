@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from decoder_weights import weight
-from packers import FP8, GPTQ, MXFP4, fp8, named, rounded
+from packers import AWQ, FP8, MXFP4, fp8, named, rounded
 from safetensors.numpy import save_file
 
 from heddle.contexts import SamplingParams
@@ -67,15 +67,16 @@ def drawn(config):
     return {name: weight(name, tuple(map(int, w.shape))) for name, w in graph.weights.items()}
 
 
-def gptq(array):
-    own = rounded(array, 4, 32, symmetric=True)
-    return own.gptq(), own.floats
+def awq(array):
+    own = rounded(array, 4, 32, symmetric=False)
+    return own.awq(), own.floats
 
 
 @pytest.mark.parametrize(
-    ("store", "settings", "dtype"), [(gptq, GPTQ, "uint8"), (fp8, FP8, "float8_e4m3fn")]
+    ("store", "settings", "dtypes"),
+    [(awq, AWQ, {"uint8", "float16"}), (fp8, FP8, {"float8_e4m3fn", "float32"})],
 )
-def test_experts_one_by_one(decoder, tmp_path, store, settings, dtype):
+def test_experts_one_by_one(decoder, tmp_path, store, settings, dtypes):
     floats, small = {}, {}
     for name, array in drawn(QWEN).items():
         before, found, rest = name.partition(".experts.")
@@ -88,7 +89,7 @@ def test_experts_one_by_one(decoder, tmp_path, store, settings, dtype):
     plain, plain_held = text(written(tmp_path / "floats", decoder, QWEN, floats))
     same, held = text(written(tmp_path / "small", decoder, QWEN, small, settings))
     assert same == plain
-    assert (plain_held, held) == ({"float32"}, {dtype, "float32"})
+    assert (plain_held, held) == ({"float32"}, dtypes)
 
 
 def test_experts_of_gpt_oss(decoder, tmp_path):

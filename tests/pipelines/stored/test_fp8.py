@@ -6,6 +6,7 @@ import pytest
 from packers import FP8
 from products import product, same
 
+from heddle.pipelines.stored.product import Form
 from heddle.runtime import Buffer
 from heddle.runtime.errors import ArtifactError, GraphError
 
@@ -37,7 +38,7 @@ def test_buffers_of_a_file_and_scales_in_bfloat16():
         FP8,
     )
     same(found, wanted, 64)
-    values, _ = found.quantized("float8_e4m3fn", 64, "bfloat16")
+    values, _ = found.quantized(Form("float8_e4m3fn", 64, "bfloat16"))
     assert isinstance(values, Buffer)
     np.testing.assert_array_equal(values.to_numpy(), parts[".weight"])
 

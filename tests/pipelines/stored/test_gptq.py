@@ -5,15 +5,20 @@ import pytest
 from packers import GPTQ, drawn
 from products import held, product, same
 
+from heddle.pipelines.stored.product import Form
 from heddle.runtime.errors import ArtifactError, GraphError
 
 
 @pytest.mark.parametrize(
     ("bits", "symmetric", "kind", "group"),
-    [(4, True, "int4", 32), (4, False, "int8", 32), (8, True, "int8", 32), (8, False, "int16", 0)],
+    [
+        (4, True, "int4", 32),
+        (4, False, "uint4", 32),
+        (8, True, "int8", 32),
+        (8, False, "uint8", 32),
+    ],
 )
-def test_integers_stay_as_they_are_where_8_bits_hold_them(bits, symmetric, kind, group):
-    """In 8 bits q - zero has 9, so that such a weight becomes floats."""
+def test_integers_stay_as_they_are(bits, symmetric, kind, group):
     weight = drawn(bits, symmetric=symmetric)
     found = product(weight.gptq(), {**GPTQ, "bits": bits})
     assert found.kind == kind
@@ -26,7 +31,7 @@ def test_the_least_and_the_largest_of_4_bits_fit():
     weight.zeros[:2] = [[16], [1]]
     found = product(weight.gptq(), GPTQ)
     same(found, weight.floats, 32)
-    assert (found.values()[:2] == [[-16], [14]]).all()
+    assert (found.values()[:2] == [[0], [15]]).all()
 
 
 @pytest.mark.parametrize(("k", "held"), [(96, 32), (256, 128), (384, 128), (40, 0)])
@@ -54,13 +59,25 @@ def test_zeros_of_the_second_version_are_not_less_one():
 
 
 @pytest.mark.parametrize("symmetric", [True, False])
-def test_groups_that_are_not_side_by_side_become_floats(symmetric):
+def test_groups_that_are_not_side_by_side_are_in_an_order_of_their_own(symmetric):
     weight = drawn(symmetric=symmetric)
     weight.places = np.random.default_rng(1).permutation(weight.places)
     found = product(weight.gptq(), GPTQ)
-    same(found, weight.floats, 0)
-    anew = held(found, "uint8", 32)
+    assert sorted(found.order) == list(range(96))
+    assert (weight.places[found.order] == np.arange(96) // 32).all()
+    same(found, weight.floats, 32)
+    assert not found.fits(Form(found.kind, 32, "float32"))
+    anew = held(found, "int4", 32)
     assert np.linalg.norm(anew - weight.floats) < 0.1 * np.linalg.norm(weight.floats)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_groups_of_several_sizes_are_in_no_order(symmetric):
+    weight = drawn(symmetric=symmetric)
+    weight.places = np.random.default_rng(1).integers(0, 3, 96)
+    found = product(weight.gptq(), GPTQ)
+    assert found.order is None
+    same(found, weight.floats, 0)
 
 
 def test_groups_that_are_not_said_are_side_by_side():

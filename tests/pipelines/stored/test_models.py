@@ -1,6 +1,7 @@
 """Language models with quantized weights, beside those with the same weights in floats."""
 
 import json
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -21,10 +22,20 @@ from heddle.pipelines.models.products import Quantization
 from heddle.runtime import InferenceSession
 from heddle.runtime.errors import ArtifactError, GraphError
 
+DOWN = "model.layers.0.mlp.down_proj"
+
 
 def gptq(weight):
     own = rounded(weight, 4, 32, symmetric=True)
     return own.gptq(), own.floats
+
+
+def ordered(weight):
+    """As GPTQ with `desc_act` stores it: groups are side by side in another order of columns."""
+    order = np.random.default_rng(0).permutation(weight.shape[1])
+    own, places = rounded(weight[:, order], 4, 32, symmetric=False), np.argsort(order)
+    own = replace(own, integers=own.integers[:, places], places=own.places[places])
+    return own.gptq(), np.ascontiguousarray(own.floats)
 
 
 def awq(weight):
@@ -37,12 +48,24 @@ def packed(weight):
     return own.packed(symmetric=True), own.floats
 
 
+BOTH = (".scales", ".minimums")
+
 WAYS = {
-    "gptq": (gptq, GPTQ, "uint8"),
-    "awq": (awq, AWQ, "int8"),
-    "compressed-tensors": (packed, compressed("pack-quantized"), "int8"),
-    "fp8": (fp8, FP8, "float8_e4m3fn"),
+    "gptq": (gptq, GPTQ, {".integers": "uint8", ".scales": "float16"}),
+    "gptq in order": (
+        ordered,
+        GPTQ,
+        {".integers": "uint8", ".order": "int64", **dict.fromkeys(BOTH, "float16")},
+    ),
+    "awq": (awq, AWQ, {".integers": "uint8", **dict.fromkeys(BOTH, "float16")}),
+    "compressed-tensors": (
+        packed,
+        compressed("pack-quantized"),
+        {".integers": "int8", ".scales": "float32"},
+    ),
+    "fp8": (fp8, FP8, {".integers": "float8_e4m3fn", ".scales": "float32"}),
 }
+"""What makes the tensors of a weight, the configuration, and what a graph has of it."""
 
 PRODUCTS = "proj.weight"
 """How those end that are quantized: all but the embeddings, and the head of 260 tokens."""
@@ -88,12 +111,9 @@ def test_texts_are_those_of_the_same_weights_in_floats(decoder, tmp_path, way):
         artifact = compile(graph, "cpu:native")
         model = weights.load(InferenceSession(threads=2), artifact, Checkpoint(each).weights)
         found.append(texts(each, model))
-        held = graph.weights.get("model.layers.0.mlp.down_proj.integers")
-        assert (held and held.dtype.name) == (WAYS[way][2] if each == folder else None)
+        ends = {n.removeprefix(DOWN): w.dtype.name for n, w in graph.weights.items() if DOWN in n}
+        assert ends == (WAYS[way][2] if each == folder else {".weight": "float32"})
     assert found[0] == found[1]
-
-
-DOWN = "model.layers.0.mlp.down_proj"
 
 
 def down(folder, **options):
@@ -107,33 +127,52 @@ INT4, INT8 = Quantization(4, 32), Quantization(8, 32)
 
 
 @pytest.mark.parametrize(
-    ("way", "asked", "integers"),
+    ("way", "asked", "made"),
     [
-        ("gptq", INT4, "uint8"),
-        ("gptq", INT8, "uint8"),
-        ("awq", INT8, "int8"),
-        ("awq", INT4, "uint8"),
-        ("fp8", INT8, "float8_e4m3fn"),
+        ("gptq", INT4, ""),
+        ("gptq", INT8, ""),
+        ("gptq in order", INT4, ""),
+        ("awq", INT8, ""),
+        ("awq", INT4, ""),
+        ("fp8", INT8, ""),
         ("fp8", INT4, "uint8"),
         ("fp8", Quantization(8, 32, "int8"), "int8"),
+        ("compressed-tensors", INT4, "uint8"),
     ],
 )
-def test_what_is_stored_in_as_few_bits_as_are_asked_for_stays(
-    decoder, tmp_path, way, asked, integers
-):
+def test_what_is_stored_in_as_few_bits_as_are_asked_for_stays(decoder, tmp_path, way, asked, made):
     folder, floats = quantized(decoder, tmp_path, way)
     ends, graph = down(folder, quantization=asked)
-    assert ends == {".integers": integers, ".scales": "float32"}
+    assert ends == ({".integers": made, ".scales": "float32"} if made else WAYS[way][2])
     assert graph.weights["lm_head.integers"].dtype.name == ("uint8" if asked.bits == 4 else "int8")
     found = weights.select(Checkpoint(folder).weights, graph.weights)
     assert found.keys() == graph.weights.keys()
-    stays = WAYS[way][2] == integers
     values = np.asarray(found[f"{DOWN}.integers"])
-    if integers == "uint8":
-        values = np.stack([values & 15, values >> 4], -1).reshape(64, 96).astype(np.int8) - 8
-    each = values.astype(np.float32) * np.repeat(found[f"{DOWN}.scales"], 32, axis=1)
-    off = np.abs(each - floats[f"{DOWN}.weight"]).max()
-    assert off == 0 if stays else 0 < off < 0.1
+    if values.dtype == np.uint8:
+        values = np.stack([values & 15, values >> 4], -1).reshape(64, 96).astype(np.int8)
+        values -= np.int8(0 if ".minimums" in ends else 8)
+    sides = [
+        np.repeat(found[DOWN + end].astype(np.float32), 32, axis=1) for end in BOTH if end in ends
+    ]
+    each = values.astype(np.float32) * sides[0] + sum(sides[1:])
+    wanted = floats[f"{DOWN}.weight"]
+    if ".order" in ends:
+        wanted = wanted[:, found[f"{DOWN}.order"]]
+    off = np.abs(each - wanted)
+    if made:
+        assert 0 < off.max() < 0.1
+    else:  # float16 has the scales that are stored, and rounds minimums
+        assert (off <= 2.0**-11 * sum(map(np.abs, sides[1:]))).all()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_floats_where_they_are_asked_for(decoder, tmp_path, way):
+    folder, floats = quantized(decoder, tmp_path, way)
+    ends, graph = down(folder, quantization="float")
+    assert ends == {".weight": "float32"}
+    assert not [name for name in graph.weights if name.endswith(".integers")]
+    found = weights.select(Checkpoint(folder).weights, graph.weights)
+    np.testing.assert_array_equal(found[f"{DOWN}.weight"], floats[f"{DOWN}.weight"])
 
 
 def test_activations_in_8_bits_beside_stored_integers(decoder, tmp_path):
@@ -145,27 +184,33 @@ def test_activations_in_8_bits_beside_stored_integers(decoder, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_scales_are_in_what_is_computed_in(decoder, tmp_path, dtype):
-    folder, _ = quantized(decoder, tmp_path, "gptq")
+@pytest.mark.parametrize("way", ["gptq", "compressed-tensors"])
+def test_scales_in_float16_stay_so(decoder, tmp_path, way, dtype):
+    """Others are in what is computed in."""
+    folder, _ = quantized(decoder, tmp_path, way)
     ends, graph = down(folder, dtype=DType(dtype))
-    assert ends == {".integers": "uint8", ".scales": dtype}
+    kept = "float16" if way == "gptq" else dtype
+    assert ends == {**WAYS[way][2], ".scales": kept}
     found = weights.select(Checkpoint(folder).weights, graph.weights)[f"{DOWN}.scales"]
-    exact = rounded(dict(weights.read(Checkpoint(decoder).weights))[f"{DOWN}.weight"], 4, 32, True)
-    kind = getattr(ml_dtypes, dtype, dtype)
-    np.testing.assert_array_equal(np.asarray(found), exact.scales.astype(kind))
+    plain = dict(weights.read(Checkpoint(decoder).weights))[f"{DOWN}.weight"]
+    exact = rounded(plain, 4 if way == "gptq" else 8, 32, True).scales
+    kind = getattr(ml_dtypes, kept, kept)
+    np.testing.assert_array_equal(np.asarray(found), exact.astype(kind))
 
 
-def test_groups_out_of_order_are_computed_as_floats(decoder, tmp_path):
+def test_groups_of_several_sizes_are_rounded_anew(decoder, tmp_path):
+    """To 8 bits, unless it is said otherwise."""
     folder, _ = quantized(decoder, tmp_path, "gptq")
     arrays = dict(weights.read(Checkpoint(folder).weights))
-    places = np.random.default_rng(0).permutation(arrays[f"{DOWN}.g_idx"])
-    save_file({**arrays, f"{DOWN}.g_idx": places}, folder / "model.safetensors")
-    ends, graph = down(folder, dtype=DType.bfloat16)
+    arrays[f"{DOWN}.g_idx"] = np.sort(arrays[f"{DOWN}.g_idx"] * 2 // 3)
+    save_file(arrays, folder / "model.safetensors")
+    for asked, integers in ((None, "int8"), (INT4, "uint8"), (INT8, "int8")):
+        ends, _ = down(folder, quantization=asked)
+        assert ends == {".integers": integers, ".scales": "float32"}
+    ends, graph = down(folder, dtype=DType.bfloat16, quantization="float")
     assert ends == {".weight": "bfloat16"}
     found = weights.select(Checkpoint(folder).weights, graph.weights)
     assert found[f"{DOWN}.weight"].dtype == "bfloat16"
-    ends, _ = down(folder, quantization=INT4)
-    assert ends == {".integers": "uint8", ".scales": "float32"}
 
 
 def test_what_quantizers_add_is_left_out(decoder, tmp_path):
@@ -176,7 +221,7 @@ def test_what_quantizers_add_is_left_out(decoder, tmp_path):
     arrays |= {"model.layers.0.self_attn.k_scale": np.ones(1, np.float32)}
     save_file(arrays, folder / "model.safetensors")
     ends, _ = down(folder)
-    assert ends == {".integers": "uint8", ".scales": "float32"}
+    assert ends == WAYS["gptq"][2]
     arrays[f"{DOWN}.bias"][3] = 1
     save_file(arrays, folder / "model.safetensors")
     with pytest.raises(GraphError, match=rf"got also {DOWN}.bias: see num_hidden_layers, quantiz"):

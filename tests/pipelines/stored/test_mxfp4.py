@@ -9,6 +9,7 @@ from packers import MXFP4, named
 from products import product
 
 from heddle.pipelines.stored.mxfp4 import integers, scales
+from heddle.pipelines.stored.product import Form
 from heddle.pipelines.stored.selection import Stored, method_of
 from heddle.runtime.errors import ArtifactError
 
@@ -42,7 +43,7 @@ def test_experts_are_held_in_int8():
     wanted = np.array([*VALUES, *(-value for value in VALUES)])[halves]
     wanted = wanted * np.exp2(parts["_scales"].astype(float) - 127)[..., None]
     np.testing.assert_array_equal(found.floats("float32"), wanted.reshape(3, 4, 64))
-    values, found_scales = found.quantized("int8", 32, "bfloat16")
+    values, found_scales = found.quantized(Form("int8", 32, "bfloat16"))
     each = np.asarray(found_scales).astype(np.float32)
     np.testing.assert_array_equal(
         values.reshape(3, 4, 2, 32) * each[..., None], wanted.astype(np.float32)

@@ -12,6 +12,7 @@ from safetensors.numpy import save_file
 
 from heddle.pipelines import weights
 from heddle.pipelines.quantization import quantize
+from heddle.pipelines.stored.product import Form
 from heddle.pipelines.stored.selection import Stored, method_of
 from heddle.runtime import Buffer
 from heddle.runtime.errors import ArtifactError, ArtifactReason, GraphError
@@ -21,13 +22,13 @@ def stored(arrays, settings=None):
     return Stored(Path("w"), arrays, None if settings is None else method_of(settings))
 
 
-def in_groups(name, shape, bits, group=32, scales="float32"):
+def in_groups(name, shape, bits, group=32, scales="float32", minimums=False):
     """What a graph wants of a product whose weight has this shape."""
     *rows, k = shape
-    return {
-        f"{name}.integers": ("uint8" if bits == 4 else "int8", (*rows, k * bits // 8)),
-        f"{name}.scales": (scales, (*rows, k // group)),
-    }
+    unsigned = bits == 4 or minimums
+    wanted = {f"{name}.integers": ("uint8" if unsigned else "int8", (*rows, k * bits // 8))}
+    sides = ("scales", "minimums") if minimums else ("scales",)
+    return wanted | {f"{name}.{side}": (scales, (*rows, k // group)) for side in sides}
 
 
 def test_scales_of_a_checkpoint_are_not_those_of_a_graph():
@@ -62,6 +63,69 @@ def test_integers_of_4_bits_fit_8():
     np.testing.assert_array_equal(found["x.scales"], weight.scales)
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("scales", ["float32", "float16", "bfloat16"])
+def test_integers_and_minimums(bits, scales):
+    weight, kind = drawn(bits), getattr(ml_dtypes, scales, scales)
+    wanted = in_groups("x", (40, 96), bits, scales=scales, minimums=True)
+    found = stored(named("x", weight.packed()), compressed("pack-quantized")).select(wanted)
+    assert list(found) == ["x.integers", "x.scales", "x.minimums"]
+    integers = weight.integers.astype(np.uint8)
+    packed = integers if bits == 8 else integers[:, 0::2] | integers[:, 1::2] << 4
+    np.testing.assert_array_equal(found["x.integers"], packed)
+    exact = weight.scales, -weight.zeros * weight.scales
+    for side, values in zip(("scales", "minimums"), exact, strict=True):
+        np.testing.assert_array_equal(np.asarray(found[f"x.{side}"]), values.astype(kind))
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_integers_with_a_sign_beside_minimums(bits):
+    """As an artifact may want them that was made of another file."""
+    weight = drawn(bits, symmetric=True)
+    wanted = in_groups("x", (40, 96), bits, minimums=True)
+    found = stored(named("x", {**weight.packed(True)}), compressed("pack-quantized")).select(wanted)
+    integers = weight.integers.astype(np.uint8)
+    packed = integers if bits == 8 else integers[:, 0::2] | integers[:, 1::2] << 4
+    np.testing.assert_array_equal(found["x.integers"], packed)
+    np.testing.assert_array_equal(found["x.minimums"], -(2 ** (bits - 1)) * weight.scales)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_floats_beside_minimums_are_rounded(bits):
+    floats = drawn().floats
+    wanted = in_groups("x", (40, 96), bits, minimums=True)
+    found = stored({"x.weight": floats}).select(wanted)
+    for array, made in zip(found.values(), quantize(floats, bits, 32, signed=False), strict=True):
+        np.testing.assert_array_equal(array, made)
+
+
+def test_an_order_of_its_own():
+    weight = drawn()
+    weight.places = np.random.default_rng(1).permutation(weight.places)
+    arrays = named("x", weight.gptq())
+    wanted = in_groups("x", (40, 96), 4, minimums=True) | {"x.order": ("int64", (96,))}
+    found = stored(arrays, GPTQ).select(wanted)
+    order = found["x.order"]
+    assert (weight.places[order] == np.arange(96) // 32).all()
+    np.testing.assert_array_equal(found["x.integers"] & 15, weight.integers[:, order][:, 0::2])
+    assert stored(arrays, GPTQ).serves(found, "x.g_idx")
+    with pytest.raises(ArtifactError, match=r"x\.weight: wanted groups in an order of their own"):
+        stored(named("x", drawn().gptq()), GPTQ).select(wanted)
+
+
+@pytest.mark.parametrize("end", [".weight_scale", ".weight_zero_point"])
+def test_scales_that_float16_does_not_have(end):
+    parts = drawn(8).packed()
+    if end == ".weight_scale":
+        parts[end][3, 1] = 1e5
+    else:
+        parts[".weight_scale"][3, 1] = 4e4
+    found = stored(named("x", parts), compressed("pack-quantized"))
+    with pytest.raises(ArtifactError, match=r"x\.weight: wanted scales that float16 has, got larg"):
+        found.select(in_groups("x", (40, 96), 8, scales="float16", minimums=True))
+    assert found.select(in_groups("x", (40, 96), 8, scales="bfloat16", minimums=True))
+
+
 @pytest.mark.parametrize(("bits", "group"), [(4, 32), (8, 96)])
 def test_what_does_not_fit_is_rounded_anew(bits, group):
     weight = drawn()
@@ -72,7 +136,7 @@ def test_what_does_not_fit_is_rounded_anew(bits, group):
 
 def test_what_does_not_fit_floats_of_8_bits_is_refused():
     wanted = {"x.integers": ("float8_e4m3fn", (40, 96)), "x.scales": ("float32", (40, 3))}
-    message = r"^w: x\.weight: wanted float8_e4m3fn in groups of 32, got int8 in groups of 32$"
+    message = r"^w: x\.weight: wanted float8_e4m3fn in groups of 32, got uint4 in groups of 32$"
     with pytest.raises(ArtifactError, match=message) as error:
         stored(named("x", drawn().awq()), AWQ).select(wanted)
     assert error.value.reason is ArtifactReason.WEIGHTS
@@ -143,7 +207,7 @@ def test_experts_that_are_stored_turned(dtype):
     assert found.products[UP].kind == dtype
     weight = found.select({f"{UP}.weight": (dtype, (3, 40, 96))})[f"{UP}.weight"]
     np.testing.assert_array_equal(np.asarray(weight), turned.swapaxes(1, 2))
-    integers, scales = found.products[UP].quantized("int8", 32, "float32")
+    integers, scales = found.products[UP].quantized(Form("int8", 32, "float32"))
     wanted = quantize(turned[2].T.astype(np.float32), 8, 32)
     np.testing.assert_array_equal(integers[2], wanted[0])
     np.testing.assert_array_equal(scales[2], wanted[1])
@@ -166,12 +230,18 @@ def test_experts_that_are_quantized():
     product = stored(arrays, compressed("pack-quantized")).products[UP]
     assert (product.shape, product.kind, product.group_held) == ((3, 40, 96), "int4", 32)
     np.testing.assert_array_equal(product.floats("float32"), floats)
-    integers, scales = product.quantized("int8", 32, "float32")
+    integers, scales = product.quantized(Form("int8", 32, "float32"))
     np.testing.assert_array_equal(integers * np.repeat(scales, 32, -1), floats)
 
 
 @pytest.mark.parametrize(
-    ("last", "kind", "held"), [(drawn(seed=9), "int8", 32), (None, "float32 or int4", 0)]
+    ("last", "kind", "held"),
+    [
+        (drawn(seed=9), "uint4", 32),
+        (drawn(8, seed=9, symmetric=True), "int8", 32),
+        (drawn(8, seed=9), "uint8", 32),
+        (None, "float32", 0),
+    ],
 )
 def test_experts_of_several_kinds(last, kind, held):
     arrays, floats = experts(lambda weight: weight.packed(symmetric=True))
@@ -181,6 +251,12 @@ def test_experts_of_several_kinds(last, kind, held):
     assert (product.kind, product.group_held) == (kind, held)
     wanted = last.floats if last else floats[0]
     np.testing.assert_array_equal(product.floats("float32"), np.stack([*floats, wanted]))
+    if held:
+        integers, *sides = product.quantized(Form(kind, held, "float32"))
+        if kind == "uint4":
+            integers = np.stack([integers & 15, integers >> 4], axis=-1).reshape(4, 40, 96)
+        scales, *minimums = (np.repeat(side, held, axis=-1) for side in sides)
+        np.testing.assert_array_equal(integers * scales + sum(minimums), [*floats, wanted])
 
 
 def test_experts_that_are_missing_or_of_another_shape():

@@ -1,0 +1,43 @@
+"""The part of a model of images and texts that texts go through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from heddle.runtime.errors import GraphError
+
+TIED = "tie_word_embeddings"
+"""The key for embeddings that make logits, too."""
+
+WITH_TEXT = {
+    "aya_vision": True,
+    "gemma3": True,
+    "idefics3": False,
+    "internvl": True,
+    "llava": False,
+    "llava_next": False,
+    "llava_onevision": False,
+    "mistral3": True,
+    "qwen2_vl": False,
+    "qwen2_5_vl": False,
+    "qwen3_vl": False,
+    "qwen3_vl_moe": False,
+    "smolvlm": False,
+}
+"""Models of images, too, that texts alone go through as through the family of `text_config`.
+
+Beside each is what `tie_word_embeddings` is where the configuration does not say.
+"""
+
+
+def text_part(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a `config.json` says of the part that texts go through: all, or its `text_config`."""
+    text = values.get("text_config")
+    kind = values.get("model_type")
+    if text is None or not isinstance(kind, str) or kind not in WITH_TEXT:
+        return values
+    if not isinstance(text, dict):
+        raise GraphError(f"text_config: wanted a JSON object, got {text!r}")
+    said = (values.get(TIED), text.get(TIED), WITH_TEXT[kind])
+    return {**text, TIED: next(tied for tied in said if tied is not None)}
