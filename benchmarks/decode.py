@@ -6,8 +6,9 @@ Held in int8 or int4, it is measured as well with activations in int8, which is 
 
 The shape is that of Llama 3.2 1B with its whole vocabulary; weights are random. A decoding step is
 `StepModel.run` with one context, or eight: from the contexts' tokens to their next ones, the cache
-of a few hundred tokens in between. A prompt is one step of 512 tokens. Three ways to hold weights:
-bfloat16, and int8 and int4 in groups of 32, which llama.cpp calls BF16, Q8_0 and Q4_0. The bound of
+of a few hundred tokens in between. A prompt is one step of 512 tokens. Four ways to hold weights:
+bfloat16, int8 and int4 in groups of 32, and 4 bits with minimums, too, as Heddle holds what
+llama.cpp calls Q4_K; the others it calls BF16, Q8_0 and Q4_0. The bound of
 a decoding step is the time in which a kernel that only reads reads as many bytes as the step's
 weights and cache have, measured in turns with it. The peer (`pip install llama-cpp-python gguf`)
 gets a GGUF file of the same sizes, and its steps end before a token is chosen.
@@ -54,7 +55,12 @@ CONFIG: dict[str, Any] = {
     "tie_word_embeddings": True,
 }
 
-HELD = {"bfloat16": None, "int8": Quantization(8, 32), "int4": Quantization(4, 32)}
+HELD = {
+    "bfloat16": None,
+    "int8": Quantization(8, 32),
+    "int4": Quantization(4, 32),
+    "q4_k": Quantization(4, 32, minimums=True, scales=DType.float16),
+}
 
 INTEGERS = "heddle with int8"
 """The candidate whose activations are integers."""
@@ -104,7 +110,7 @@ def heddle_calls(
     def run(contexts: list[TextContext]) -> None:
         for context in contexts:
             assert step.blocks.reserve(context, len(context.tokens))
-        assert not step.run(contexts)
+        assert not step.run(contexts).refused
 
     def prompt() -> None:
         context = begun(PROMPT)

@@ -84,6 +84,8 @@ def weight_of(name: str, dtype: str, shape: Sequence[int], pool: Any) -> Any:
     """Random bits of a plausible size; 1 for norms, small scales."""
     from heddle.runtime import Buffer
 
+    if dtype == "float16":  # scales, or minimums
+        return np.full(shape, -0.0019 if name.endswith("minimums") else 0.00024, dtype)
     if dtype != "bfloat16":
         return np.resize(pool.view(np.uint8), shape).view(dtype)
     if name.endswith("norm.weight"):

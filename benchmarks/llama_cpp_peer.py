@@ -16,7 +16,11 @@ KINDS = {
     "bfloat16": gguf.GGMLQuantizationType.BF16,
     "int8": gguf.GGMLQuantizationType.Q8_0,
     "int4": gguf.GGMLQuantizationType.Q4_0,
+    "q4_k": gguf.GGMLQuantizationType.Q4_K,
 }
+
+SCALES = {"int8": [0.0003], "int4": [0.0003], "q4_k": [0.00001, 0.00007]}
+"""What a block of a kind begins with, in float16."""
 
 
 def write(path: Path, config: dict[str, Any], held: str) -> None:
@@ -61,16 +65,18 @@ def write(path: Path, config: dict[str, Any], held: str) -> None:
 
 
 def data(n: int, k: int, held: str) -> Any:
-    """Random values of a weight [n, k] in the bytes of its kind: blocks of a scale and integers."""
+    """Random values of a weight [n, k] in the bytes of its kind: blocks of scales and integers."""
     generator = np.random.default_rng(0)
     if held == "bfloat16":
         values = generator.standard_normal(1 << 20).astype(np.float32) * 0.02
         bits = (values.view(np.uint32) >> 16).astype(np.uint16)
         return np.resize(bits, (n, k)).view(np.uint8)
-    blocks = np.empty((n, k // 32, 34 if held == "int8" else 18), np.uint8)
-    blocks[..., :2] = np.array([0.0003], np.float16).view(np.uint8)
+    elements, size = gguf.GGML_QUANT_SIZES[KINDS[held]]
+    blocks = np.empty((n, k // elements, size), np.uint8)
+    scales = np.array(SCALES[held], np.float16).view(np.uint8)
+    blocks[..., : len(scales)] = scales
     random = generator.integers(0, 256, 1 << 20, np.uint8)
-    blocks[..., 2:] = np.resize(random, blocks[..., 2:].shape)
+    blocks[..., len(scales) :] = np.resize(random, blocks[..., len(scales) :].shape)
     return blocks.reshape(n, -1)
 
 

@@ -131,23 +131,36 @@ class StepBatch:
         """How many copies between host and device were started so far; none on a CPU."""
         return self._step.copies + self._kept.copies
 
-    def write(self, contexts: Sequence[TextContext]) -> list[int]:
+    def write(
+        self, contexts: Sequence[TextContext], drafts: Sequence[Sequence[int]] = ()
+    ) -> list[int]:
         """Write the window of each context.
+
+        Args:
+            contexts: Those of the step.
+            drafts: For each context, tokens that may come next, which are written behind its
+                window: the model says what comes after each of them as well. They are no tokens of
+                the context, and `commit` does not look at them. Empty: no context has any.
 
         Returns:
             The rows that hold another context than before: their block tables are to be written.
 
         Raises:
-            ValueError: More contexts, tokens or positions than this batch was made for, or one
-                context twice; the inputs are as before.
+            ValueError: More contexts, tokens or positions than this batch was made for, not as
+                many drafts as contexts, a draft behind a chunk, or one context twice; the inputs
+                are as before.
         """
         rows = len(contexts)
         if rows > self._most_rows:
             raise ValueError(f"StepBatch: wanted at most {self._most_rows} contexts, got {rows}")
+        if drafts and len(drafts) != rows:
+            raise ValueError(
+                f"StepBatch: wanted a draft for each of {rows} contexts, got {len(drafts)}"
+            )
         unchanged = contexts == self._owners
         if not unchanged and len(set(map(id, contexts))) < rows:
             raise ValueError(f"StepBatch: wanted {rows} different contexts, got one of them again")
-        self._tokens = self._windows.write(contexts)
+        self._tokens = self._windows.write(contexts, drafts)
         self._rows = rows
         owners = self._owners if unchanged else list(contexts)
         self._open.begin(owners)

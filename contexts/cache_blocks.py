@@ -10,6 +10,7 @@ writes again what they hold). After a rollback it calls `reserve` before it is p
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from heddle.contexts.text import TextContext
@@ -156,12 +157,19 @@ class CacheBlocks:
             held.known.append((self._fillings[known], content))
 
     def release(self, context: TextContext) -> None:
-        """Take the blocks of `context` back, the last ones to be used again first."""
-        held = self._held.pop(id(context), None)
-        for block in reversed(held.blocks if held else []):
-            self._uses[block] -= 1
-            if not self._uses[block]:
-                self._free[block] = None
+        """Take the blocks of `context` back.
+
+        Those that hold nothing known are used again first, then the last ones.
+        """
+        if held := self._held.pop(id(context), None):
+            self._take_back(held.blocks)
+
+    def shorten(self, context: TextContext, length: int) -> None:
+        """Take back the blocks of `context` behind those of its first `length` tokens."""
+        if held := self._held.get(id(context)):
+            kept = self.needed(length)
+            self._take_back(held.blocks[kept:])
+            del held.blocks[kept:], held.known[kept:]
 
     def _make_room(self, held: _Held, length: int) -> bool:
         """Blocks for `length` tokens, and none known that is to be filled anew; False: no room."""
@@ -206,6 +214,15 @@ class CacheBlocks:
         self._forget(block)
         self._uses[block] = 1
         return block
+
+    def _take_back(self, blocks: Sequence[int]) -> None:
+        """Blocks that one context has no more, in the order of its tokens."""
+        for block in reversed(blocks):
+            self._uses[block] -= 1
+            if not self._uses[block]:
+                self._free[block] = None
+                if block not in self._keys:
+                    self._free.move_to_end(block, last=False)
 
     def _forget(self, block: int) -> None:
         key = self._keys.pop(block, None)

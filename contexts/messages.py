@@ -131,6 +131,7 @@ class TokenGeneratorRequestMessage(_Items):
             or None beside tool calls.
         tool_calls: What an assistant called, as the chat template wants it.
         tool_call_id: The call that a message of role `tool` answers.
+        reasoning_content: What an assistant thought before, which some templates show.
 
     Raises:
         ValueError: An unknown role or kind of part, a part without its content, or a content of
@@ -141,6 +142,7 @@ class TokenGeneratorRequestMessage(_Items):
     content: str | list[dict[str, Any]] | None
     tool_calls: list[dict[str, Any]] | None = None
     tool_call_id: str | None = None
+    reasoning_content: str | None = None
 
     def __post_init__(self) -> None:
         if self.role not in get_args(Role):

@@ -33,18 +33,20 @@ class StepWindows:
         self._singles = np.zeros((2, rows), np.int64)
         self._items = self._singles[0].data, self._singles[1].data
 
-    def write(self, contexts: Sequence[TextContext]) -> int:
-        """Write the windows; returns of how many tokens.
+    def write(self, contexts: Sequence[TextContext], drafts: Sequence[Sequence[int]] = ()) -> int:
+        """Write the windows, each with its draft behind it; returns of how many tokens.
 
         Raises:
-            ValueError: More tokens or positions than there is room for; nothing has changed then.
+            ValueError: More tokens or positions than there is room for, or a draft behind a chunk;
+                nothing has changed then.
         """
-        single = self._read_single_tokens(contexts)
+        single = not any(drafts) and self._read_single_tokens(contexts)
         if not single:
-            self._check(contexts)
+            drafts = drafts or [()] * len(contexts)
+            self._check(contexts, drafts)
         views = self._memory.slots[self._memory.turn()]
         if not single:
-            return self._write_all(views, contexts)
+            return self._write_all(views, contexts, drafts)
         self._write_single_tokens(views, len(contexts))
         return len(contexts)
 
@@ -69,24 +71,33 @@ class StepWindows:
         views["row_offsets"][: rows + 1] = self._rising[: rows + 1]
         np.add(views["positions"][:rows], 1, out=views["lengths"][:rows])
 
-    def _check(self, contexts: Sequence[TextContext]) -> None:
-        needed = sum(context.tokens.active_length for context in contexts)
-        longest = max(context.tokens._window.end for context in contexts)
+    def _check(self, contexts: Sequence[TextContext], drafts: Sequence[Sequence[int]]) -> None:
+        needed = longest = 0
+        for row, (context, draft) in enumerate(zip(contexts, drafts, strict=True)):
+            if draft and context.tokens.actively_chunked:
+                raise ValueError(
+                    f"StepBatch: wanted no draft behind a chunk, got {list(draft)} in row {row}"
+                )
+            needed += context.tokens.active_length + len(draft)
+            longest = max(longest, context.tokens._window.end + len(draft))
         if needed > self._most or longest > self._max_length:
             raise ValueError(
                 f"StepBatch: wanted at most {self._most} tokens at positions up to "
                 f"{self._max_length}, got {needed} tokens at positions up to {longest}"
             )
 
-    def _write_all(self, views: _Views, contexts: Sequence[TextContext]) -> int:
+    def _write_all(
+        self, views: _Views, contexts: Sequence[TextContext], drafts: Sequence[Sequence[int]]
+    ) -> int:
         at = 0
         views["row_offsets"][0] = 0
-        for row, context in enumerate(contexts):
+        for row, (context, draft) in enumerate(zip(contexts, drafts, strict=True)):
             active = context.tokens.active
-            end = context.tokens._window.end
-            views["tokens"][at : at + len(active)] = active
-            views["positions"][at : at + len(active)] = self._rising[end - len(active) : end]
-            at += len(active)
+            end = context.tokens._window.end + len(draft)
+            first, at = at, at + len(active) + len(draft)
+            views["tokens"][first : first + len(active)] = active
+            views["tokens"][first + len(active) : at] = draft
+            views["positions"][first:at] = self._rising[end - (at - first) : end]
             views["row_offsets"][row + 1] = at
             views["lengths"][row] = end
         return at

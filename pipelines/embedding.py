@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,18 +28,35 @@ class SentenceEmbedder:
         maximum: Tokens of a text that are looked at, special ones among them; the rest is cut off.
             None, or more than the model takes: as many as that.
         prompt: What is put before each text.
+        dimensions: What embeddings may be cut to; None: to any size.
 
     Raises:
         InputError: The model is no sentence embedder, or the file is no tokenizer.
     """
 
     def __init__(
-        self, model: Model, tokenizer: Path, maximum: int | None = None, prompt: str = ""
+        self,
+        model: Model,
+        tokenizer: Path,
+        maximum: int | None = None,
+        prompt: str = "",
+        dimensions: Collection[int] | None = None,
     ) -> None:
         check_signature("embedder", model, [["tokens", "attention_mask"]], "embeddings")
         self._model = model
         self._tokenizer = read_tokenizer(tokenizer, model, maximum)
         self._prompt = prompt
+        self._width = int(model.output_metadata[0].shape[-1])
+        self._dimensions = dimensions
+
+    def check_dimensions(self, dimensions: int) -> None:
+        """Raises InputError where embeddings are not to be cut to so many numbers."""
+        if self._dimensions is not None and dimensions not in self._dimensions:
+            known = ", ".join(map(str, sorted(self._dimensions)))
+            wanted = f"one of {known}" if known else "none, this model's embeddings are whole"
+            raise InputError(f"dimensions: wanted {wanted}, got {dimensions}")
+        if not 1 <= dimensions <= self._width:
+            raise InputError(f"dimensions: wanted 1 to {self._width}, got {dimensions}")
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
         """The token ids of each text, with the prompt and special tokens, cut to the maximum.
@@ -65,10 +82,23 @@ class SentenceEmbedder:
         """As `embed`, from token ids."""
         if not rows:
             raise InputError("embedder: wanted at least one text, got none")
-        for number, row in enumerate(rows):
-            if len(row) == 0:
-                raise InputError(f"embedder: text {number}: wanted at least one token, got none")
+        check_rows(rows)
         return in_batches(self._model, [rows], batch)
+
+
+def check_rows(rows: Sequence[Sequence[int]]) -> None:
+    """Raises InputError for a text without tokens."""
+    for number, row in enumerate(rows):
+        if len(row) == 0:
+            raise InputError(f"embedder: text {number}: wanted at least one token, got none")
+
+
+def shortened(vectors: NDArray[np.float32], dimensions: int) -> NDArray[np.float32]:
+    """The first numbers of embeddings, of length 1 again (Matryoshka, arXiv:2205.13147)."""
+    cut = vectors[:, :dimensions]
+    lengths = np.linalg.norm(cut, axis=1, keepdims=True)
+    found: NDArray[np.float32] = cut / np.maximum(lengths, np.finfo(np.float32).tiny)
+    return found
 
 
 def check_signature(what: str, model: Model, inputs: Sequence[Sequence[str]], output: str) -> None:

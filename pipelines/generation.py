@@ -10,20 +10,15 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from heddle.contexts import (
-    GenerationStatus,
-    LogProbabilities,
-    RequestID,
-    SamplingParams,
-    TextGenerationRequest,
-)
+from heddle.contexts import GenerationStatus, RequestID, SamplingParams, TextGenerationRequest
+from heddle.pipelines.generation_delta import REASONS, TextDelta
+from heddle.pipelines.generation_drafts import DraftCounts
 from heddle.pipelines.generation_grammar import Grammars
 from heddle.pipelines.generation_prompt import Prompts
 from heddle.pipelines.generation_schedule import Load, Running, Schedule
-from heddle.pipelines.generation_step import StepModel
+from heddle.pipelines.generation_step import Chosen, StepModel
 from heddle.pipelines.generation_tokenizer import TextTokenizer
 from heddle.pipelines.turns import Turns
 from heddle.runtime.errors import InputError
@@ -32,40 +27,8 @@ if TYPE_CHECKING:
     from heddle.contexts.grammar import JSONWhitespace
     from heddle.runtime import Model
 
-REASONS = {
-    GenerationStatus.END_OF_SEQUENCE: "stop",
-    GenerationStatus.MAXIMUM_LENGTH: "length",
-    GenerationStatus.CANCELLED: "cancelled",
-}
-"""Why a text ended, in the words of the field's interfaces."""
-
-
 CACHE_TOKENS = 8192
 """Tokens for which a cache has room by default."""
-
-
-@dataclass(frozen=True)
-class TextDelta:
-    """What is new of a request after a step.
-
-    Attributes:
-        request_id: Whose text.
-        text: The new text; the end of a character or of a stop string that may follow is held back.
-            Empty where `sampling_params.detokenize` is off.
-        tokens: The new tokens.
-        finish_reason: None while it goes on; `stop`, `length`, `cancelled` or `error`.
-        log_probabilities: One entry for each token, where they were asked for.
-        error: Why it could not go on.
-        prompt_tokens: Tokens of the request's prompt.
-    """
-
-    request_id: RequestID
-    text: str
-    tokens: list[int]
-    finish_reason: str | None = None
-    log_probabilities: list[LogProbabilities | None] | None = None
-    error: Exception | None = None
-    prompt_tokens: int = 0
 
 
 class TextGenerator:
@@ -82,6 +45,7 @@ class TextGenerator:
         cache_tokens: Tokens for which the cache has room; no sequence can be longer.
         json_whitespace: What may stand between the parts of a JSON value, `none`, `bounded` or
             `any`: see `GrammarCompiler`.
+        speculate: Most draft tokens of a sequence that a step checks; 0: none.
 
     Attributes:
         max_length: Most tokens of a sequence, prompt included.
@@ -99,11 +63,12 @@ class TextGenerator:
         tokens: int = 512,
         cache_tokens: int = CACHE_TOKENS,
         json_whitespace: JSONWhitespace = "bounded",
+        speculate: int = 0,
     ) -> None:
         self.tokenizer = tokenizer
-        self._step = StepModel(model, rows, tokens, cache_tokens)
+        self._step = StepModel(model, rows, tokens, cache_tokens, speculate)
         self.max_length = self._step.longest
-        self._schedule = Schedule(self._step.blocks, rows, tokens)
+        self._schedule = Schedule(self._step.blocks, rows, tokens, speculate)
         known = self._step.vocab_size
         self._ends = frozenset(token for token in tokenizer.eos_token_ids if token < known)
         if unknown := tokenizer.eos_token_ids - self._ends:
@@ -112,7 +77,7 @@ class TextGenerator:
                 f"{', '.join(map(str, sorted(unknown)))}, with which no text ends",
                 stacklevel=2,
             )
-        self._grammars = Grammars(tokenizer, self._ends, known, rows, json_whitespace)
+        self._grammars = Grammars(tokenizer, self._ends, known, self._step.places, json_whitespace)
         self._prompts = Prompts(tokenizer, known, self._ends, self.max_length)
         self._new: list[TextDelta] = []
         # Whose news waits for who asked, and is not for `step`.
@@ -121,12 +86,28 @@ class TextGenerator:
         self._closed: deque[RequestID] = deque()
         self._turns = Turns()
 
-    def submit(self, request: TextGenerationRequest, regex: str | None = None) -> RequestID:
+    def prompt(self, request: TextGenerationRequest) -> list[int]:
+        """The tokens of a request's prompt, or of its messages by the chat template.
+
+        Raises:
+            InputError: As `submit`.
+        """
+        return self._prompts.tokens(request)
+
+    def submit(
+        self,
+        request: TextGenerationRequest,
+        regex: str | None = None,
+        prompt: list[int] | None = None,
+        hidden: Collection[int] | None = None,
+    ) -> RequestID:
         """Queues a request; `step` works on it from then on.
 
         Args:
             request: Its `response_format` may name a JSON schema.
             regex: A regular expression that the whole output matches.
+            prompt: What `prompt` says of the request, where that is known.
+            hidden: Tokens that are left out of the text; None: special ones.
 
         Raises:
             InputError: Another request has its id, whose last delta may still wait; the prompt is
@@ -135,15 +116,22 @@ class TextGenerator:
                 than all of them; there is no chat template for messages, or there are tools
                 without messages; the grammar is refused; or it has images, or wants an echo.
         """
-        return self._submit(request, regex, keep=False)
+        return self._submit(request, regex, False, prompt, hidden)
 
-    def _submit(self, request: TextGenerationRequest, regex: str | None, keep: bool) -> RequestID:
+    def _submit(
+        self,
+        request: TextGenerationRequest,
+        regex: str | None,
+        keep: bool,
+        prompt: list[int] | None = None,
+        hidden: Collection[int] | None = None,
+    ) -> RequestID:
         """As `submit`; with `keep`, what is new of the request is not for `step`."""
-        prompt = self._prompts.tokens(request)
-        context = self._prompts.context(request, prompt)
+        prompt = self.prompt(request) if prompt is None else prompt
+        context = self._prompts.context(request, prompt, regex is not None)
         self._grammars.constrain(context, regex)
         before = prompt if request.messages is None else []  # an answer has a beginning of its own
-        running = Running(context, self.tokenizer.stream(before))
+        running = Running(context, self.tokenizer.stream(before, hidden))
         name = context.request_id
         with self._turn():
             if self._schedule.find(name) or any(delta.request_id == name for delta in self._new):
@@ -181,6 +169,11 @@ class TextGenerator:
         return self._schedule.load
 
     @property
+    def drafts(self) -> DraftCounts:
+        """How drafts have fared so far; at once, also while a step runs."""
+        return self._schedule.drafts
+
+    @property
     def busy(self) -> bool:
         """Whether there is something left to do."""
         with self._turn():
@@ -208,12 +201,15 @@ class TextGenerator:
         chosen = self._schedule.next_step()
         if not chosen:
             return
-        refused = self._step.run([running.context for running in chosen], self._grammars.masks)
+        contexts = [running.context for running in chosen]
+        stepped = self._step.run(contexts, self._grammars.masks, [r.draft for r in chosen])
         for row, running in enumerate(chosen):
-            if row in refused:
-                self._new.append(self._last(running, "error", refused[row]))
-            elif running.context.tokens.has_outstanding_generated_tokens:
-                self._new.append(self._delta(running))
+            if row in stepped.refused:
+                self._new.append(self._last(running, "error", stepped.refused[row]))
+                continue
+            if running.context.tokens.has_outstanding_generated_tokens:
+                self._new.append(self._delta(running, stepped.following[row]))
+            self._schedule.settle(running, stepped.checked[row], len(stepped.following[row]))
 
     def _take(self, wanted: Callable[[RequestID], bool]) -> list[TextDelta]:
         """What waits of the requests that are wanted; nothing is kept of those that end."""
@@ -291,12 +287,19 @@ class TextGenerator:
         self._new = [delta for delta in self._new if delta.request_id not in requests]
         self._kept.difference_update(requests)
 
-    def _delta(self, running: Running) -> TextDelta:
+    def _delta(self, running: Running, following: Sequence[Chosen]) -> TextDelta:
+        """What is new with the token that a request has got, and with those that follow it."""
         context = running.context
+        text = running.push(self._ends)
+        for token, entry in following:
+            if context.is_done:
+                break
+            try:
+                context.update(token, entry)
+            except AssertionError:  # which is for a step of its own to say
+                break
+            text += running.push(self._ends)
         output = context.to_generation_output()
-        text = self._text(running, output.tokens)
-        if context.is_done:
-            self._schedule.leave(running)
         return TextDelta(
             context.request_id,
             text if context.sampling_params.detokenize else "",
@@ -305,13 +308,3 @@ class TextGenerator:
             output.log_probabilities,
             prompt_tokens=context.tokens.prompt_length,
         )
-
-    def _text(self, running: Running, tokens: list[int]) -> str:
-        """What can be shown with new tokens; a stop string in it ends the request."""
-        context = running.context
-        visible = [t for t in tokens if t not in self._ends]
-        text = running.text.push(visible, final=context.is_done)
-        stop, tracker = context.end_at_stop_string(text), context.eos_tracker
-        if stop is not None:
-            return running.held.push(text, len(stop) + len(tracker.tail))
-        return running.held.push(text, 0 if context.is_done else tracker.begun())

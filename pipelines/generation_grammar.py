@@ -24,7 +24,7 @@ class Grammars:
         tokenizer: The model's.
         ends: The tokens that end a text.
         vocab_size: How many tokens the model chooses from.
-        rows: Most sequences of a step.
+        rows: Most places of a step, for each of which there is a mask.
         whitespace: What may stand between the parts of a JSON value, as `GrammarCompiler` says.
     """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from string import digits
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,10 +54,11 @@ def check_cache(artifact: Artifact, blocks: int, device: Device, made_of: str, r
         Buffer("uint8", (wanted,), device)
     except DeviceError as error:
         *_, heads, size = caches[0]["shape"]
+        kinds = dict.fromkeys(row["name"].rstrip(digits) for row in caches)
         raise InputError(
-            f"cache: wanted {wanted / 2**30:.1f} GiB for {made_of}, with keys and values of "
-            f"{len(caches) // 2} layers, {heads} heads of {size}, {caches[0]['dtype']}; got less "
-            f"memory ({error}); {remedy}"
+            f"cache: wanted {wanted / 2**30:.1f} GiB for {made_of}, with {' and '.join(kinds)} of "
+            f"{len(caches) // len(kinds)} layers, {heads} heads of {size}, {caches[0]['dtype']}; "
+            f"got less memory ({error}); {remedy}"
         ) from None
 
 

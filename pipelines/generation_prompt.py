@@ -65,8 +65,17 @@ class Prompts:
                     f"request {request.id}: wanted tokens below {self._known}, got {token}"
                 )
 
-    def context(self, request: TextGenerationRequest, prompt: list[int]) -> TextContext:
+    def context(
+        self, request: TextGenerationRequest, prompt: list[int], constrained: bool = False
+    ) -> TextContext:
         """The context of a request whose prompt has these tokens.
+
+        A text that follows a grammar ends where that does, also with `ignore_eos`.
+
+        Args:
+            request: The request.
+            prompt: The tokens.
+            constrained: Whether the text follows a grammar that the request does not name.
 
         Raises:
             InputError: There is no room for a token after them, or for `min_new_tokens`; tokens of
@@ -81,7 +90,9 @@ class Prompts:
             )
         self.check_tokens(request, params.stop_token_ids or [])
         stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
-        ends = frozenset() if params.ignore_eos else self._ends
+        schema = schema_of(request)
+        endless = params.ignore_eos and schema is None and not constrained
+        ends = frozenset() if endless else self._ends
         ends |= set(params.stop_token_ids or [])
         try:
             return TextContext(
@@ -90,7 +101,7 @@ class Prompts:
                 request_id=request.id,
                 eos_tracker=EOSTracker(ends, eos_stop_strings=[*stops, *(params.stop or [])]),
                 log_probabilities=request.logprobs,
-                json_schema=schema_of(request),
+                json_schema=schema,
                 sampling_params=params,
                 model_name=request.model_name,
             )

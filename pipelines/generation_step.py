@@ -1,13 +1,14 @@
 """One step of a language model: contexts in, tokens out, with the cache in between.
 
 The model is one of `heddle.pipelines.models.decoder.language_model`; what it takes beside the
-inputs of a `StepBatch` is made here.
+inputs of a `StepBatch` is made here and in `generation_places`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,13 +16,35 @@ from numpy.typing import NDArray
 
 from heddle.contexts import CacheBlocks, LogProbabilities, StepBatch, TextContext
 from heddle.contexts.step_memory import step_memory
+from heddle.pipelines.generation_drafts import right
 from heddle.pipelines.generation_inputs import INPUTS, check_cache, is_language_model
+from heddle.pipelines.generation_places import allowed, log_probabilities, seen
 from heddle.runtime import Buffer
 from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
     from heddle.contexts import GrammarMasks
     from heddle.runtime import Model
+
+
+Chosen = tuple[int, LogProbabilities | None]
+"""A token, and its log probabilities where they are wanted."""
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """What came of a step.
+
+    Attributes:
+        refused: As `StepBatch.commit` returns it.
+        checked: How many draft tokens of each context were checked: the others break its grammar.
+        following: What comes behind the token that each context has got, one for each token of its
+            draft that is right. It is for `TextContext.update`, as long as the text goes on.
+    """
+
+    refused: dict[int, Exception]
+    checked: list[int]
+    following: list[list[Chosen]]
 
 
 class StepModel:
@@ -32,8 +55,10 @@ class StepModel:
         rows: Most contexts of a step.
         tokens: Most tokens of a step.
         cache_tokens: Tokens for which the cache has room.
+        speculate: Most draft tokens of a context.
 
     Attributes:
+        places: Most tokens of a step whose next one is wanted.
         vocab_size: How many tokens there are to choose from.
         longest: Most tokens of a sequence.
         blocks: Who has which blocks of the cache.
@@ -43,7 +68,9 @@ class StepModel:
             is more than there is memory.
     """
 
-    def __init__(self, model: Model, rows: int, tokens: int, cache_tokens: int) -> None:
+    def __init__(
+        self, model: Model, rows: int, tokens: int, cache_tokens: int, speculate: int = 0
+    ) -> None:
         if not is_language_model(model.artifact):
             names = [tensor.name for tensor in model.input_metadata]
             raise InputError(
@@ -56,6 +83,11 @@ class StepModel:
                 raise InputError(f"{name}: wanted 1 to {most[name]}, got {value}")
         if tokens < rows:  # some rows would wait for others to end
             raise InputError(f"tokens: wanted one for each of {rows} rows at least, got {tokens}")
+        if not 0 <= speculate < tokens:
+            raise InputError(
+                f"speculate: wanted 0 to {tokens - 1} draft tokens, beside one of {tokens} of a "
+                f"step, got {speculate}"
+            )
         caches = model.input_metadata[len(INPUTS) :]
         _, block_size, *_ = caches[0].shape
         count = cache_tokens // int(block_size)
@@ -77,22 +109,76 @@ class StepModel:
             Buffer(cache.dtype, (count, *map(int, cache.shape[1:])), model.device)
             for cache in caches
         ]
-        results = {"tokens": ("int64", (rows,)), "logits": ("float32", (rows, self.vocab_size))}
+        self.places = places = min(rows * (1 + speculate), tokens)
+        results = {"tokens": ("int64", (places,)), "logits": ("float32", (places, self.vocab_size))}
         self._results = step_memory(results, model.device, stream=self._batch.stream).arrays
-        self._all = np.full((rows, -(-self.vocab_size // 32)), -1, np.int32)
+        self._all = np.full((places, -(-self.vocab_size // 32)), -1, np.int32)
         self._written: list[list[int]] = []
 
     def run(
-        self, contexts: Sequence[TextContext], masks: GrammarMasks | None = None
-    ) -> dict[int, Exception]:
+        self,
+        contexts: Sequence[TextContext],
+        masks: GrammarMasks | None = None,
+        drafts: Sequence[Sequence[int]] = (),
+    ) -> Stepped:
         """Processes the windows of `contexts`, whose blocks are reserved, and hands out tokens.
 
         A context whose window is chunked gets no token: its window moves on.
 
-        Returns:
-            As `StepBatch.commit`.
+        Args:
+            contexts: Those of the step.
+            masks: Of their grammars.
+            drafts: For each context, what may come next, where its window is whole; there are
+                blocks for that, too. Empty: no context has any.
         """
-        new = set(self._batch.write(contexts))
+        rows = [r for r, context in enumerate(contexts) if not context.tokens.actively_chunked]
+        chosen = [contexts[row] for row in rows]
+        proposed = [drafts[row] if drafts else () for row in rows]
+        bitmask, checked = allowed(chosen, proposed, masks, self._all)
+        behind: list[Sequence[int]] = [()] * len(contexts)  # the window of each context
+        for row, draft in zip(rows, checked, strict=True):
+            behind[row] = draft
+        self._write(contexts, behind)
+        sizes = [c.tokens.active_length + len(d) for c, d in zip(contexts, behind, strict=True)]
+        owners = [row for row in rows for _ in range(1 + len(behind[row]))]
+        back = [number for row in rows for number in range(1 + len(behind[row]), 0, -1)]
+        places = np.cumsum(sizes)[owners] - np.array(back, np.int64)
+        inputs = self._batch.inputs
+        outputs = [self._results[name][: len(owners)] for name in ("tokens", "logits")]
+        tokens = np.zeros(len(contexts), np.int64)
+        entries: list[LogProbabilities | None] = [None] * len(contexts)
+        following: list[list[Chosen]] = [[] for _ in contexts]
+        # CuPy's current stream is the one on which it picks rows and copies to the host.
+        with self._batch.stream or nullcontext():
+            self._model.execute(
+                *(inputs[n] for n in ("tokens", "positions", "row_offsets", "lengths", "blocks")),
+                places,
+                *(
+                    inputs[name] if owners == list(range(len(contexts))) else inputs[name][owners]
+                    for name in ("sampling", "sampling_integers")
+                ),
+                *seen(chosen, checked),
+                bitmask,
+                *self._caches,
+                out=[*outputs, *self._caches],
+                stream=self._batch.stream,
+            )
+            drawn = _host(outputs[0]).tolist()
+            first = 0
+            for row, context, draft in zip(rows, chosen, checked, strict=True):
+                last = first + right(draft, drawn[first : first + 1 + len(draft)])
+                found = [
+                    (drawn[at], _entry(context, outputs[1][at], drawn[at]))
+                    for at in range(first, last + 1)
+                ]
+                (tokens[row], entries[row]), *following[row] = found
+                first += 1 + len(draft)
+        refused = self._batch.commit(contexts, tokens, entries)
+        return Stepped(refused, [len(draft) for draft in behind], following)
+
+    def _write(self, contexts: Sequence[TextContext], drafts: Sequence[Sequence[int]]) -> None:
+        """Writes the inputs, and what is new in the tables of blocks, and sends them off."""
+        new = set(self._batch.write(contexts, drafts))
         tables = [self.blocks.blocks(context) for context in contexts]
         for row, table in enumerate(tables):
             # A context that had to give its blocks back may come again to the same row.
@@ -102,90 +188,12 @@ class StepModel:
                 self._batch.write_blocks(row, table[known:], known)
         self._written = tables
         self._batch.send()
-        rows = [r for r, context in enumerate(contexts) if not context.tokens.actively_chunked]
-        chosen = [contexts[row] for row in rows]
-        inputs = self._batch.inputs
-        ends = np.cumsum([context.tokens.active_length for context in contexts])
-        outputs = [self._results[name][: len(rows)] for name in ("tokens", "logits")]
-        tokens = np.zeros(len(contexts), np.int64)
-        entries: list[LogProbabilities | None] = [None] * len(contexts)
-        # CuPy's current stream is the one on which it picks rows and copies to the host.
-        with self._batch.stream or nullcontext():
-            self._model.execute(
-                *(inputs[n] for n in ("tokens", "positions", "row_offsets", "lengths", "blocks")),
-                (ends - 1)[rows],
-                *(
-                    inputs[name] if len(rows) == len(contexts) else inputs[name][rows]
-                    for name in ("sampling", "sampling_integers")
-                ),
-                *seen(chosen),
-                self._allowed(chosen, masks),
-                *self._caches,
-                out=[*outputs, *self._caches],
-                stream=self._batch.stream,
-            )
-            tokens[rows] = _host(outputs[0])
-            for number, row in enumerate(rows):
-                if contexts[row].log_probabilities:
-                    entries[row] = log_probabilities(
-                        _host(outputs[1][number]), int(tokens[row]), contexts[row].log_probabilities
-                    )
-        refused = self._batch.commit(contexts, tokens, entries)
-        for context in contexts:
-            self.blocks.remember(context)
-        return refused
-
-    def _allowed(
-        self, contexts: Sequence[TextContext], masks: GrammarMasks | None
-    ) -> NDArray[np.int32]:
-        """Which tokens may come next: those of the grammars, and no end before `min_tokens`.
-
-        A grammar that lets nothing but an end follow has its way.
-        """
-        allowed = self._all[: len(contexts)]
-        if masks is not None and any(context.matcher is not None for context in contexts):
-            masks.fill(contexts)
-            allowed = masks.bitmask[: len(contexts)]
-        short = [
-            (row, context)
-            for row, context in enumerate(contexts)
-            if context.tokens.generated_length < context.min_tokens
-        ]
-        if short:
-            allowed = allowed.copy()
-        for row, context in short:
-            for _, token in context.get_min_token_logit_mask(1)[0].tolist():
-                allowed.view(np.uint32)[row, token // 32] &= np.uint32(
-                    ~(1 << token % 32) & 0xFFFFFFFF
-                )
-            if masks is not None and not allowed[row].any():
-                allowed[row] = masks.bitmask[row]
-        return allowed
 
 
-def seen(contexts: Sequence[TextContext]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """What `ops.penalize` takes: the tokens of each context that has penalties, and offsets."""
-    parts = [np.empty((0, 2), np.int64)]
-    offsets = np.zeros(len(contexts) + 1, np.int64)
-    for row, context in enumerate(contexts):
-        offsets[row + 1] = offsets[row]
-        params = context.sampling_params
-        if params.frequency_penalty or params.presence_penalty or params.repetition_penalty != 1:
-            tokens, places = np.unique(context.tokens.all, return_inverse=True)
-            new = places[context.tokens.prompt_length :]
-            parts.append(np.stack([tokens, np.bincount(new, minlength=len(tokens))], axis=1))
-            offsets[row + 1] += len(tokens)
-    return np.concatenate(parts), offsets
-
-
-def log_probabilities(logits: NDArray[np.float32], token: int, count: int) -> LogProbabilities:
-    """The log probability of `token` by softmax, and those of the `count` likeliest tokens."""
-    wide = logits.astype(np.float64)
-    wide -= wide.max()
-    wide -= np.log(np.exp(wide).sum())
-    best = np.argpartition(wide, -count)[-count:] if count < len(wide) else np.arange(len(wide))
-    ordered = sorted(best.tolist(), key=lambda t: (-wide[t], t))
-    return LogProbabilities([wide[token]], [{t: wide[t] for t in ordered}])
+def _entry(context: TextContext, logits: Any, token: int) -> LogProbabilities | None:
+    """The log probabilities that `context` wants of a token, float32 [vocab_size] its logits."""
+    count = context.log_probabilities
+    return log_probabilities(_host(logits), token, count) if count else None
 
 
 def _host(array: Any) -> NDArray[Any]:

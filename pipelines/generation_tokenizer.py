@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from heddle.contexts import SamplingParams
+from heddle.pipelines.generation_messages import rows
 from heddle.pipelines.gguf.file import is_gguf
 from heddle.pipelines.gguf.tokenizer import read as read_gguf
 from heddle.pipelines.tokenizer_files import SPECIAL, TokenizerFiles
@@ -35,6 +38,7 @@ class TextTokenizer:
     Attributes:
         place: The path.
         eos_token_ids: The tokens that end a text.
+        template: The chat template; empty: there is none.
 
     Raises:
         InputError: As `TokenizerFiles.of_folder`.
@@ -46,10 +50,23 @@ class TextTokenizer:
         found = read_gguf(path) if is_gguf(path) else TokenizerFiles.of_folder(path)
         self.place = found.place
         self.eos_token_ids = found.ends
-        self._tokenizer, self._template = found.tokenizer, found.template
+        self._tokenizer, self.template = found.tokenizer, found.template
+        self._sampling = found.sampling
         self._special = dict.fromkeys(SPECIAL, "") | dict(found.special)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
+
+    def sampling(self) -> dict[str, Any]:
+        """How the model's files say that tokens are drawn, by names of `SamplingParams`.
+
+        Raises:
+            InputError: A value is out of range.
+        """
+        try:
+            SamplingParams(**self._sampling)
+        except ValueError as error:
+            raise InputError(f"{self.place}: {error}") from None
+        return dict(self._sampling)
 
     def to_json(self) -> str:
         """The tokenizer as a `tokenizer.json` has it."""
@@ -72,10 +89,16 @@ class TextTokenizer:
         text: str = self._tokenizer.decode([token], skip_special_tokens=False)
         return text
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        """The text of `tokens`, without special ones."""
-        text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
+    def decode(self, tokens: Iterable[int], hidden: Collection[int] | None = None) -> str:
+        """The text of `tokens`, without the `hidden` ones; None: without special ones."""
+        shown = list(tokens if hidden is None else (t for t in tokens if t not in hidden))
+        text: str = self._tokenizer.decode(shown, skip_special_tokens=hidden is None)
         return text
+
+    def special_tokens(self, but: Collection[str] = ()) -> frozenset[int]:
+        """The special tokens, but for those with such texts."""
+        rows = self._tokenizer.get_added_tokens_decoder().items()
+        return frozenset(t for t, row in rows if row.special and row.content not in but)
 
     def chat(self, messages: Iterable[Any], /, **options: Any) -> str:
         """The prompt for a conversation, by the model's chat template.
@@ -84,15 +107,14 @@ class TextTokenizer:
         ("Chat templates", Hugging Face), `tojson` that changes no character among them.
 
         Args:
-            messages: `{"role": ..., "content": ...}` each, or records with these attributes; a
-                content of text parts is their text.
+            messages: As `generation_messages.rows` takes them.
             **options: Further names of the template, such as `tools`.
 
         Raises:
             InputError: There is no template, jinja2 is not installed, or the template refuses or
                 fails.
         """
-        if not self._template:
+        if not self.template:
             raise InputError(f"{self.place}: wanted a chat template for messages, got none")
         try:
             from jinja2 import TemplateError
@@ -111,24 +133,19 @@ class TextTokenizer:
         )
         environment.filters["tojson"] = _to_json
         environment.globals |= {"raise_exception": refuse, "strftime_now": _now}
-        rows = [
-            dict(row)
-            if isinstance(row, dict)
-            else {k: v for k, v in vars(row).items() if v is not None}
-            for row in messages
-        ]
-        for row in rows:
-            row["content"] = _joined(row.get("content"))
-        names = {"add_generation_prompt": True, **self._special, **options, "messages": rows}
+        given = {"messages": rows(messages, self.template)}
+        names = {"add_generation_prompt": True, **self._special, **options, **given}
         try:
-            text: str = environment.from_string(self._template).render(names)
+            text: str = environment.from_string(self.template).render(names)
         except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
             raise InputError(f"chat template: {error}") from None
         return text
 
-    def stream(self, before: Sequence[int] = ()) -> TextStream:
+    def stream(
+        self, before: Sequence[int] = (), hidden: Collection[int] | None = None
+    ) -> TextStream:
         """A new `TextStream` of what follows the tokens `before`."""
-        return TextStream(self, before)
+        return TextStream(self, before, hidden)
 
 
 class TextStream:
@@ -144,10 +161,16 @@ class TextStream:
     Args:
         tokenizer: What decodes.
         before: Tokens that the text follows: decoders drop the space at the beginning of a text.
+        hidden: Tokens that are no text; None: the special ones.
     """
 
-    def __init__(self, tokenizer: TextTokenizer, before: Sequence[int] = ()) -> None:
-        self._tokenizer = tokenizer
+    def __init__(
+        self,
+        tokenizer: TextTokenizer,
+        before: Sequence[int] = (),
+        hidden: Collection[int] | None = None,
+    ) -> None:
+        self._decode = partial(tokenizer.decode, hidden=hidden)
         self._tokens = list(before[-UNFINISHED_TOKENS - 1 :])
         self._start = 0  # Where decoding starts,
         if self._text(len(self._tokens)).endswith(UNFINISHED):
@@ -190,7 +213,7 @@ class TextStream:
         return self._start + (begins[-1] if begins else 0)
 
     def _text(self, end: int) -> str:
-        return self._tokenizer.decode(self._tokens[self._start : end])
+        return self._decode(self._tokens[self._start : end])
 
 
 def _common_prefix(texts: Sequence[str]) -> str:
@@ -220,17 +243,6 @@ def _to_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
 def _now(form: str) -> str:
     """`strftime_now` of chat templates: the time here."""
     return datetime.now().strftime(form)
-
-
-def _joined(content: Any) -> Any:
-    """A message's content; parts that are all text as one text, which every template takes."""
-    if not isinstance(content, (list, tuple)):
-        return content
-    parts = [part if isinstance(part, dict) else vars(part) for part in content]
-    texts = [part.get("text") for part in parts if part.get("type") == "text"]
-    if len(texts) < len(parts) or not all(isinstance(text, str) for text in texts):
-        return content
-    return "".join(map(str, texts))
 
 
 def check_text(name: str, text: str) -> None:

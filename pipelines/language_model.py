@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +16,7 @@ from heddle.pipelines.models.decoder import language_model
 from heddle.pipelines.models.decoder_config import DecoderConfig
 from heddle.pipelines.models.decoder_family import ModelNames
 from heddle.pipelines.models.embedder import decoder_embedder
-from heddle.pipelines.models.products import Asked, Quantization
+from heddle.pipelines.models.products import AS_STORED, Asked, AsStored, Quantization
 from heddle.pipelines.quantization import bits_of
 from heddle.pipelines.sentence_head import read_head
 from heddle.pipelines.stored.product import (
@@ -44,7 +46,7 @@ LEFT = (
 def build(
     found: Checkpoint | GgufCheckpoint,
     dtype: DType | None = None,
-    quantization: Asked = None,
+    quantization: Asked = AS_STORED,
     context: int | None = None,
 ) -> Graph:
     """The graph of the checkpoint `found`; its weights are those of `weights.select`.
@@ -56,13 +58,14 @@ def build(
         found: The checkpoint.
         dtype: What the model computes in; None: what its embeddings are stored in, float32 where
             these are no floats.
-        quantization: How the weights of products are held; None: as they are stored. Those that
-            are stored in as few bits stay so. `"float"`: all in floats.
+        quantization: How the weights of products are held: those that are stored in as few bits
+            stay so. `"float"`: all in floats.
         context: Tokens of the longest text; None: as many as the model takes.
 
     Raises:
         GraphError: It is a model that the graph does not compute, or weights are no floats, or of
-            another model: the graph would leave some out.
+            another model: the graph would leave some out; or none are integers, whose activations
+            it is said how to round.
         ArtifactError: A file is missing or damaged.
     """
     config = DecoderConfig.of(found.values(), found.config, context)
@@ -76,8 +79,10 @@ def build(
             f"{found.weights}: wanted {embeddings} in {', '.join(FLOATS)}, got none of them"
         )
     name, computed = found.name, dtype or dtypes.get(embeddings, DType.float32)
-    rounded = None if quantization == "float" else quantization
-    held = {} if quantization == "float" else _held(stored, rounded)
+    rounded = quantization if isinstance(quantization, Quantization) else None
+    held = {} if quantization == "float" else _held(stored, quantization)
+    if isinstance(quantization, AsStored) and quantization.activations != "float":
+        _check_integers(found.weights, held)
     if head is not None:
         graph = decoder_embedder(config, head, name, names, computed, rounded, dtypes, held)
     else:
@@ -129,24 +134,33 @@ def _dtypes(stored: Stored) -> dict[str, DType]:
     return {name: DType(kind) for name, kind in kinds.items() if kind in FLOATS}
 
 
-def _held(stored: Stored, asked: Quantization | None) -> dict[str, Quantization]:
+def _held(stored: Stored, asked: Quantization | AsStored) -> dict[str, Quantization]:
     """How a graph holds the weights of products that are stored as values and scales.
 
     Those that it cannot hold as they are become integers of 8 bits, unless it is said otherwise.
     """
     found = {}
+    as_stored = isinstance(asked, AsStored)
+    most = asked.bits if isinstance(asked, Quantization) else 8
     for name, product in stored.products.items():
         own = _exact(product)
-        if own and asked is None:
+        if own is None:
+            if as_stored and product.kind not in FLOATS and product.shape[-1] % GROUPS == 0:
+                found[name] = Quantization(8, GROUPS, asked.activations)
+        elif own.bits <= most and not own.floats:
+            found[name] = replace(own, activations=asked.activations)
+        elif own.bits <= most and (as_stored or asked.activations == "float"):
             found[name] = own
-        elif own and asked and own.bits <= asked.bits:
-            if not own.floats:
-                found[name] = replace(own, activations=asked.activations)
-            elif asked.activations == "float":
-                found[name] = own
-        elif not asked and product.kind not in FLOATS and product.shape[-1] % GROUPS == 0:
-            found[name] = Quantization(8, GROUPS)
     return found
+
+
+def _check_integers(path: Path, held: Mapping[str, Quantization]) -> None:
+    """Raises a GraphError where no weight is held in integers."""
+    if all(own.floats for own in held.values()):
+        raise GraphError(
+            f"activations: wanted weights in integers in {path}, got floats alone; --quantize "
+            "makes integers of them"
+        )
 
 
 def _exact(product: Product) -> Quantization | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,3 +69,20 @@ def read_maximum(folder: Path) -> int | None:
         return None
     # Where it has no limit, transformers writes 1e30 as an integer or a float.
     return min(int(tokenizer.positive("model_max_length")), 1 << 30)
+
+
+def read_dimensions(folder: Path) -> Sequence[int] | None:
+    """What a model's embeddings may be cut to, as its configuration says; None: it says nothing.
+
+    Its keys are those that vLLM reads: `matryoshka_dimensions`, and `is_matryoshka`.
+
+    Raises:
+        GraphError: The file says something else than numbers.
+    """
+    values = Values.read_if_there(folder / "config.json")
+    listed = values.get("matryoshka_dimensions")
+    if listed is None:
+        return () if values.get("is_matryoshka") is False else None
+    if not isinstance(listed, list) or not all(type(each) is int for each in listed):
+        raise values.error("matryoshka_dimensions", "a list of integers", listed)
+    return listed

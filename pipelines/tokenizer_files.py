@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 
+from heddle.contexts.numeric import is_whole
 from heddle.runtime.errors import InputError
 
 
@@ -23,6 +24,7 @@ class TokenizerFiles:
         special: The texts of special tokens by their names in chat templates, such as `bos_token`.
         ends: The tokens that end a text.
         template: The chat template; empty: there is none.
+        sampling: How tokens are to be drawn, by names of `SamplingParams`.
     """
 
     place: Path
@@ -30,13 +32,15 @@ class TokenizerFiles:
     special: Mapping[str, str]
     ends: frozenset[int]
     template: str
+    sampling: Mapping[str, Any] = field(default_factory=dict)
 
     @staticmethod
     def of_folder(folder: Path) -> TokenizerFiles:
         """Those of a checkpoint as Hugging Face writes it.
 
         They are `tokenizer.json`, `tokenizer_config.json` for the chat template, and
-        `generation_config.json` or `config.json` for the tokens that end a text.
+        `generation_config.json` or `config.json` for the tokens that end a text; the former for
+        how tokens are drawn, too.
 
         Raises:
             InputError: There is no tokenizer, a file is no JSON object, the template no text, or an
@@ -49,15 +53,15 @@ class TokenizerFiles:
             raise InputError(f"{file}: wanted a tokenizer.json: {error}") from None
         config = _object(folder / "tokenizer_config.json")
         special = {name: _text_of(config.get(name)) for name in SPECIAL}
-        files = (_object(folder / name) for name in ("generation_config.json", "config.json"))
-        said = (content.get("eos_token_id") for content in files)
+        generation = _object(folder / "generation_config.json")
+        said = (of.get("eos_token_id") for of in (generation, _object(folder / "config.json")))
         ends = next((end for end in said if end is not None), None)
         if ends is None and special["eos_token"]:
             ends = tokenizer.token_to_id(special["eos_token"])
         listed = ends if isinstance(ends, list) else [ends]
         known = [token for token in listed if token is not None]
         for token in known:
-            if not isinstance(token, int) or token < 0:
+            if not is_whole(token) or token < 0:
                 raise InputError(
                     f"{folder}: wanted eos_token_id as an integer or a list of them, got {ends!r}"
                 )
@@ -67,11 +71,22 @@ class TokenizerFiles:
             text = template.read_text() if template.is_file() else _template(named)
         except (ValueError, TypeError, KeyError) as error:
             raise InputError(f"{folder}: wanted a chat template, got {error!r}") from None
-        return TokenizerFiles(folder, tokenizer, special, frozenset(known), text)
+        drawn = generation.get("do_sample") is not False
+        sampling = sampling_of(generation) if drawn else {}
+        return TokenizerFiles(folder, tokenizer, special, frozenset(known), text, sampling)
 
+
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+"""What of a `generation_config.json` says how tokens are drawn."""
 
 SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
 """Names of special tokens that chat templates use."""
+
+
+def sampling_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What of these values says how tokens are drawn; of `top_k`, 0 means all."""
+    found = {name: given[name] for name in SAMPLING if given.get(name) is not None}
+    return found | ({"top_k": -1} if found.get("top_k") == 0 else {})
 
 
 def _object(path: Path) -> dict[str, Any]:

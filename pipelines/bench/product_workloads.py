@@ -76,6 +76,17 @@ PRODUCTS = (
         for suffix, activations, products in (("", "float", ""), ("_by_int8", "int8", "int8"))
     ),
     Workload(
+        "quantized_matmul_4_minimums",
+        "quantized_matmul",
+        (
+            _A,
+            Operand("n k*4//8", "uint8", weight=True),
+            *[Operand("n k//group", weight=True)] * 2,
+        ),
+        {"m": (1, 8), "k": (2048,), "n": (8192,), "group": (32,)},
+        _quantized(4),
+    ),
+    Workload(
         "quantized_matmul_float8",
         "quantized_matmul",
         (_A, Operand("n k", "float8_e4m3fn", weight=True), Operand("n k//group", weight=True)),

@@ -10,6 +10,7 @@ import click
 from heddle.pipelines.cli.console import bytes_text, listed, print_json, progress
 from heddle.pipelines.cli.options import (
     Location,
+    context_option,
     names_of,
     quantization,
     quantize_options,
@@ -59,6 +60,7 @@ from heddle.pipelines.cli.options import (
     help="What a model computes in; by default float32, or as a language model is stored.",
 )
 @quantize_options
+@context_option
 @click.option(
     "--dim",
     "dims",
@@ -88,6 +90,7 @@ def compile_command(
     quantize: str | None,
     group: int,
     activations: str,
+    context: int | None,
     dims: tuple[str, ...],
     shapes: tuple[str, ...],
     embed_weights: bool,
@@ -118,7 +121,8 @@ def compile_command(
     if dump:
         config.put("HEDDLE_DUMP", str(dump))
     held = quantization(quantize, group, activations)
-    found = load(source, DType(dtype) if dtype else None, held, read_sizes(dims, shapes))
+    sizes = read_sizes(dims, shapes)
+    found = load(source, DType(dtype) if dtype else None, held, sizes, context)
     if stop_after:
         click.echo(compile(found.graph, targets, stop_after=stop_after))
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,12 @@ import click
 
 from heddle.pipelines.cli.console import listed, packages_of_generate, print_json, progress, stdin
 from heddle.pipelines.cli.options import (
+    SPECULATE,
     THREADS,
     Location,
     check_weights,
+    context_option,
+    generation_config_option,
     is_given,
     quantization,
     quantize_options,
@@ -23,7 +27,7 @@ from heddle.runtime.errors import InputError
 if TYPE_CHECKING:
     from heddle.contexts import SamplingParams, TextGenerationRequest
     from heddle.pipelines.generation import TextGenerator
-    from heddle.pipelines.models.products import Quantization
+    from heddle.pipelines.models.products import Asked
     from heddle.runtime import Model
 
 
@@ -41,10 +45,12 @@ if TYPE_CHECKING:
 @click.option("--prompt", "prompts", multiple=True, help="May be repeated; else stdin is one.")
 @click.option("--chat", is_flag=True, help="The prompt is a user's message, by the chat template.")
 @click.option("--max-tokens", default=128, show_default=True, type=click.IntRange(1))
-@click.option("--temperature", default=0.0, show_default=True, help="0: the likeliest token.")
-@click.option("--top-k", default=-1, show_default=True, help="-1: all.")
-@click.option("--top-p", default=1.0, show_default=True)
-@click.option("--min-p", default=0.0, show_default=True)
+@click.option("--temperature", type=float, help="0: the likeliest token.")
+@click.option("--top-k", type=int, help="-1: all.")
+@click.option("--top-p", type=float)
+@click.option("--min-p", type=float)
+@click.option("--repetition-penalty", type=float)
+@generation_config_option
 @click.option("--seed", default=0, show_default=True)
 @click.option("--stop", multiple=True, help="A text that ends the output; may be repeated.")
 @click.option("--json-schema", type=Location(exists=True, dir_okay=False))
@@ -55,8 +61,10 @@ if TYPE_CHECKING:
     help="What the model computes in; by default what it is stored in.",
 )
 @quantize_options
+@context_option
 @click.option("--threads", type=THREADS, help="CPU threads.")
 @click.option("--cache-tokens", type=click.IntRange(1), help="Room of the cache; default 8192.")
+@click.option("--speculate", default=0, type=SPECULATE, help="Most draft tokens of a text.")
 @click.option(
     "--tokenizer",
     type=Location(exists=True),
@@ -71,14 +79,17 @@ def generate(
     quantize: str | None,
     group: int,
     activations: str,
+    context: int | None,
     threads: int | None,
     cache_tokens: int | None,
+    speculate: int,
     tokenizer: Path | None,
     weights: Path | None,
     as_json: bool,
     chat: bool,
     json_schema: Path | None,
     regex: str | None,
+    generation_config: str,
     **chosen: Any,
 ) -> None:
     """Continue each prompt with MODEL, and print the text as it comes.
@@ -89,7 +100,7 @@ def generate(
     """
     if json_schema and regex is not None:
         raise click.UsageError("wanted --json-schema or --regex, got both")
-    sampling = sampling_of(**chosen)
+    sampling = sampling_of(**chosen)  # first: what is wrong here needs no model
     with packages_of_generate():
         from heddle.pipelines.generation import CACHE_TOKENS, TextGenerator
         from heddle.pipelines.generation_tokenizer import TextTokenizer
@@ -101,13 +112,14 @@ def generate(
             got = "a folder" if model.is_dir() else "a GGUF file"
             raise click.UsageError(f"--weights: wanted an artifact as MODEL, got {got}")
         held = quantization(quantize, group, activations)
-        loaded = from_checkpoint(model, dtype, held, threads)
+        loaded = from_checkpoint(model, dtype, held, threads, context)
     else:
         for option, given in (
             ("--dtype", dtype),
             ("--quantize", quantize),
             ("--group", is_given("group")),
             ("--activations", activations != "float"),
+            ("--context", context),
         ):
             if given:
                 raise click.UsageError(
@@ -119,9 +131,12 @@ def generate(
                 "is not compiled is given as its folder"
             )
         loaded = from_artifact(model, weights, threads)
-    folder = tokenizer_folder(tokenizer) if tokenizer else model
+    read = TextTokenizer(tokenizer_folder(tokenizer) if tokenizer else model)
+    if generation_config == "auto":
+        own = {name: value for name, value in read.sampling().items() if chosen[name] is None}
+        sampling = replace(sampling, **own)
     generator = TextGenerator(
-        loaded, TextTokenizer(folder), cache_tokens=cache_tokens or CACHE_TOKENS
+        loaded, read, cache_tokens=cache_tokens or CACHE_TOKENS, speculate=speculate
     )
     texts = list(prompts) or [stdin().read()]
     requests = [request(text, number, chat, form, sampling) for number, text in enumerate(texts)]
@@ -147,7 +162,7 @@ def tokenizer_folder(given: Path) -> Path:
 
 
 def from_checkpoint(
-    path: Path, dtype: str | None, held: Quantization | None, threads: int | None
+    path: Path, dtype: str | None, held: Asked, threads: int | None, context: int | None
 ) -> Model:
     """The checkpoint that is the folder or GGUF file `path`, compiled for this CPU."""
     from heddle.graph import DType, compile
@@ -155,7 +170,7 @@ def from_checkpoint(
     from heddle.runtime import InferenceSession
 
     found = checkpoint.of_path(path)
-    graph = language_model.build(found, DType(dtype) if dtype else None, held)
+    graph = language_model.build(found, DType(dtype) if dtype else None, held, context)
     with progress("compiling") as report:
         artifact = compile(graph, "cpu:native", progress=report)
     return weights.load(InferenceSession(threads=threads), artifact, found.weights)
@@ -173,12 +188,14 @@ def from_artifact(path: Path, weights: Path | None, threads: int | None) -> Mode
 
 @usage_errors(ValueError)
 def sampling_of(stop: tuple[str, ...], max_tokens: int, **others: Any) -> SamplingParams:
-    """How tokens are drawn, and when to stop."""
+    """How tokens are drawn, the likeliest ones where nothing is said, and when to stop."""
     from heddle.contexts import SamplingParams
 
     if "" in stop:
         raise InputError("--stop: wanted a text, got ''")
-    return SamplingParams(**others, max_new_tokens=max_tokens, stop=list(stop))
+    given = {name: value for name, value in others.items() if value is not None}
+    drawn = {"temperature": 0.0, "top_k": -1, **given}
+    return SamplingParams(**drawn, max_new_tokens=max_tokens, stop=list(stop))
 
 
 def response_format(path: Path) -> dict[str, Any]:
@@ -252,14 +269,17 @@ def run(
         ],
         "prefill": {"tokens": sum(prompts.values()), "seconds": first},
         "decode": {"tokens": sum(counts.values()) - early, "seconds": total - first},
+        "drafts": generator.drafts._asdict(),
     }
 
 
 def summary(report: dict[str, Any]) -> str:
-    """Tokens and tokens a second of both phases."""
+    """Tokens and tokens a second of both phases, and how drafts have fared."""
     parts = []
     for name in ("prefill", "decode"):
         tokens, seconds = report[name]["tokens"], report[name]["seconds"]
         rate = f", {tokens / seconds:.1f} tokens/s" if tokens and seconds else ""
         parts.append(f"{name}: {tokens} tokens in {seconds:.2f} s{rate}")
+    if drafts := report["drafts"]["checked"]:
+        parts.append(f"drafts: {report['drafts']['right']} of {drafts} tokens were right")
     return "\n".join(parts)

@@ -16,8 +16,11 @@ from heddle.runtime.config import MOST_THREADS
 from heddle.runtime.errors import GraphError, InputError
 
 if TYPE_CHECKING:
-    from heddle.pipelines.models.products import Quantization
+    from heddle.pipelines.models.products import Asked
     from heddle.runtime import Artifact
+
+SPECULATE = click.IntRange(0)
+"""Draft tokens of a text that a step checks."""
 
 SHOWN = 3
 """Names of a long list that a person is shown."""
@@ -102,7 +105,7 @@ class Finite(click.FloatRange):
 
 def quantize_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds `--quantize`, `--group` and `--activations`."""
-    kinds = click.Choice(["int8", "int4"])
+    kinds = click.Choice(["int8", "int4", "float"])
     sizes = click.IntRange(32)
     group = click.option(
         "--group", type=sizes, default=128, show_default=True, help="Weights with one scale."
@@ -113,26 +116,43 @@ def quantize_options(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Choice(["float", "int8"]),
         default="float",
         show_default=True,
-        help="What such weights are multiplied by.",
+        help="What weights in integers are multiplied by.",
     )
     return kind(group(activations(command)))
 
 
-def quantization(quantize: str | None, group: int, activations: str) -> Quantization | None:
+context_option = click.option(
+    "--context",
+    type=click.IntRange(1),
+    help="Tokens of a language model's longest text; by default as many as it takes.",
+)
+
+generation_config_option = click.option(
+    "--generation-config",
+    type=click.Choice(["auto", "off"]),
+    default="auto",
+    show_default=True,
+    help="Whether the model's files say how tokens are drawn where nobody else does.",
+)
+
+
+def quantization(quantize: str | None, group: int, activations: str) -> Asked:
     """What these options say together.
 
     Raises:
-        click.UsageError: It is said how, but not that weights are to be quantized.
+        click.UsageError: It is said how, but weights are not to be quantized.
     """
-    from heddle.pipelines.models.products import Quantization
+    from heddle.pipelines.models.products import AsStored, Quantization
 
-    if quantize:
+    if quantize and quantize != "float":
         return Quantization.parse(quantize, group, activations)
     if is_given("group"):
-        raise click.UsageError(f"--group {group}: wanted --quantize beside it")
+        raise click.UsageError(f"--group {group}: wanted --quantize int8 or int4 beside it")
+    if not quantize:
+        return AsStored(activations)
     if activations != "float":
-        raise click.UsageError(f"--activations {activations}: wanted --quantize beside it")
-    return None
+        raise click.UsageError(f"--activations {activations}: wanted no --quantize float beside it")
+    return "float"
 
 
 def is_given(option: str) -> bool:

@@ -11,15 +11,18 @@ import click
 from heddle.pipelines.cli.console import listed, packages_of, progress
 from heddle.pipelines.cli.generate import from_artifact, tokenizer_folder
 from heddle.pipelines.cli.options import (
+    SPECULATE,
     THREADS,
     Location,
+    context_option,
+    generation_config_option,
     is_given,
     quantization,
     quantize_options,
 )
 
 if TYPE_CHECKING:
-    from heddle.pipelines.models.products import Quantization
+    from heddle.pipelines.models.products import Asked
     from heddle.pipelines.serving.app import ServedModel
     from heddle.runtime import Model
 
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     "--tokens", default=512, show_default=True, type=click.IntRange(1), help="Tokens a step."
 )
 @click.option("--cache-tokens", type=click.IntRange(1), help="Room of each cache; default 8192.")
+@click.option("--speculate", default=0, type=SPECULATE, help="Most draft tokens of a text.")
 @click.option(
     "--queue",
     default=256,
@@ -67,6 +71,7 @@ if TYPE_CHECKING:
     help="What a model computes in that is compiled; by default as `heddle compile`.",
 )
 @quantize_options
+@context_option
 @click.option("--threads", type=THREADS, help="CPU threads of each model.")
 @click.option(
     "--tokenizer",
@@ -74,6 +79,21 @@ if TYPE_CHECKING:
     type=Location(exists=True),
     multiple=True,
     help="A folder with tokenizer.json, that file, or a GGUF file; one for each artifact.",
+)
+@generation_config_option
+@click.option(
+    "--tool-calls",
+    default="auto",
+    show_default=True,
+    metavar="FORM",
+    help="How models write calls of tools; auto: by their chat templates; text: left as text.",
+)
+@click.option(
+    "--reasoning",
+    type=click.Choice(["apart", "text"]),
+    default="apart",
+    show_default=True,
+    help="Whether reasoning is kept apart from the text.",
 )
 @click.option("--weights", type=Location(), help="Where they are not embedded; of one artifact.")
 def serve(
@@ -85,14 +105,19 @@ def serve(
     rows: int,
     tokens: int,
     cache_tokens: int | None,
+    speculate: int,
     queue: int,
     grace: int,
     dtype: str | None,
     quantize: str | None,
     group: int,
     activations: str,
+    context: int | None,
     threads: int | None,
     tokenizers: tuple[Path, ...],
+    generation_config: str,
+    tool_calls: str,
+    reasoning: str,
     weights: Path | None,
 ) -> None:
     """Serve each MODEL until SIGINT or SIGTERM, for any client of OpenAI's API.
@@ -101,7 +126,8 @@ def serve(
     compiled for this CPU, or an artifact. Its name is that of the folder or file.
     """
     with packages_of("serve"):
-        from heddle.pipelines.serving.app import Service, make_app
+        from heddle.pipelines.serving.app import Service, Settings, make_app
+        from heddle.pipelines.serving.reading.forms import SIGNS, TEXT
         from heddle.pipelines.serving.server import address, listen
         from heddle.pipelines.serving.server import serve as run
 
@@ -113,11 +139,15 @@ def serve(
             "--quantize": bool(quantize),
             "--group": is_given("group"),
             "--activations": activations != "float",
+            "--context": context is not None,
         },
         weights,
     )
     if "" in api_keys:  # as an unset variable is: it would let everybody in
         raise click.UsageError("--api-key: wanted a key, got an empty one")
+    if tool_calls not in ("auto", TEXT, *SIGNS):
+        known = ", ".join((TEXT, *SIGNS))
+        raise click.UsageError(f"--tool-calls: wanted auto, {known}, got {tool_calls!r}")
     held = quantization(quantize, group, activations)
     with listen(host, port) as listener:  # first: who cannot listen need not compile
         given = iter(tokenizers)
@@ -125,14 +155,21 @@ def serve(
         for name, path in zip(called, models, strict=True):
             tokenizer: Path | None = path
             if is_checkpoint(path):
-                model = from_checkpoint(path, dtype, held, threads)
+                model = from_checkpoint(path, dtype, held, threads, context)
             else:
                 model, tokenizer = from_artifact(path, weights, threads), next(given, None)
-            served[name] = ready_model(model, path, tokenizer, rows, tokens, cache_tokens)
+            served[name] = ready_model(
+                model, path, tokenizer, rows, tokens, cache_tokens, speculate
+            )
         if (unused := next(given, None)) is not None:
             raise click.UsageError(f"--tokenizer: wanted one for each artifact, got also {unused}")
         says = f"{', '.join(served)}: {address(listener)}/v1"
-        app = make_app(Service(served, rows + queue, api_keys))
+        settings = Settings(
+            calls=None if tool_calls == "auto" else tool_calls,
+            reasoning=reasoning == "apart",
+            generation_config=generation_config == "auto",
+        )
+        app = make_app(Service(served, rows + queue, api_keys, settings))
         run(app, listener, grace, lambda: click.echo(says))
 
 
@@ -170,7 +207,7 @@ def check_options(
 
 
 def from_checkpoint(
-    path: Path, dtype: str | None, held: Quantization | None, threads: int | None
+    path: Path, dtype: str | None, held: Asked, threads: int | None, context: int | None
 ) -> Model:
     """The model in a folder or GGUF file, of language or of sentences, compiled for this CPU."""
     from heddle.graph import DType, compile
@@ -178,7 +215,7 @@ def from_checkpoint(
     from heddle.pipelines.weights import load as load_model
     from heddle.runtime import InferenceSession
 
-    source = load(str(path), DType(dtype) if dtype else None, held)
+    source = load(str(path), DType(dtype) if dtype else None, held, context=context)
     with progress("compiling") as report:
         artifact = compile(source.graph, "cpu:native", progress=report)
     return load_model(InferenceSession(threads=threads), artifact, source.weights)
@@ -191,6 +228,7 @@ def ready_model(
     rows: int,
     tokens: int,
     cache_tokens: int | None,
+    speculate: int,
 ) -> ServedModel:
     """A model with its tokenizer; `path` is where it comes from."""
     from heddle.pipelines.cli.texts import TextFiles
@@ -204,10 +242,14 @@ def ready_model(
         files = TextFiles.find(tokenizer, model.artifact.name)
         if [tensor.name for tensor in model.output_metadata] == ["scores"]:
             return PairScorer(model, files.tokenizer, files.maximum)
-        return SentenceEmbedder(model, files.tokenizer, files.maximum, files.prompt(None))
+        return SentenceEmbedder(
+            model, files.tokenizer, files.maximum, files.prompt(None), files.dimensions
+        )
     if tokenizer is None:
         raise click.UsageError(
             f"--tokenizer: wanted the model's folder beside the artifact {path}, got none"
         )
     read = TextTokenizer(tokenizer_folder(tokenizer))
-    return TextGenerator(model, read, rows, tokens, cache_tokens or CACHE_TOKENS)
+    return TextGenerator(
+        model, read, rows, tokens, cache_tokens or CACHE_TOKENS, speculate=speculate
+    )

@@ -19,7 +19,8 @@ from heddle.pipelines import checkpoint, language_model, onnx, sentence_model
 from heddle.pipelines.checkpoint import GgufCheckpoint
 from heddle.pipelines.cli.onnx_sizes import Sizes
 from heddle.pipelines.models.decoder_families import FAMILIES
-from heddle.pipelines.models.products import Quantization
+from heddle.pipelines.models.products import AS_STORED, Asked, AsStored
+from heddle.pipelines.models.text_part import text_part
 from heddle.pipelines.weights import Array
 from heddle.runtime.errors import CompileError, HeddleError, InputError
 
@@ -36,21 +37,23 @@ class Source:
 def load(
     text: str,
     dtype: DType | None = None,
-    quantization: Quantization | None = None,
+    quantization: Asked = AS_STORED,
     sizes: Sizes | None = None,
+    context: int | None = None,
 ) -> Source:
     """The graph that `text` means: `minilm`, a folder, or one of the files below.
 
     They are `model.gguf`, `model.onnx` and `model.py:function`. `sizes` are those of an ONNX file.
     `dtype` is what a checkpoint's model computes in, by default float32 for an encoder and what its
-    weights are stored in for a language model, whose weights `quantization` makes smaller.
+    weights are stored in for a language model, whose weights are held as `quantization` says, and
+    whose longest text has `context` tokens.
     """
     path, colon, function = text.rpartition(":")
     is_function, is_onnx = bool(colon) and path.endswith(".py"), text.endswith(".onnx")
+    given_own = _of_language_models(quantization, context)
     if is_function or is_onnx:
-        for option, value in (("--dtype", dtype), ("--quantize", quantization)):
-            if value is not None:
-                raise click.UsageError(f"{option}: wanted minilm or a model's folder, got {text!r}")
+        for option in [*(["--dtype"] if dtype else []), *given_own]:
+            raise click.UsageError(f"{option}: wanted minilm or a model's folder, got {text!r}")
     if is_onnx:
         given = sizes or Sizes()
         found_in = onnx.load(text, dims=given.dims, shapes=given.shapes)
@@ -59,16 +62,27 @@ def load(
         raise click.UsageError(f"{sizes.option}: wanted an ONNX file, got {text!r}")
     if is_function:
         return Source(from_function(Path(path), function))
-    no_language_model = f"--quantize: wanted a language model, got {text!r}"
-    if text == "minilm" and quantization is not None:  # a folder's files have to be read for that
+    no_language_model = f"{', '.join(given_own)}: wanted a language model, got {text!r}"
+    if text == "minilm" and given_own:  # a folder's files have to be read for that
         raise click.UsageError(no_language_model)
     found = checkpoint.find(text)
-    if isinstance(found, GgufCheckpoint) or found.values().get("model_type") in FAMILIES:
-        return Source(language_model.build(found, dtype, quantization), found.weights)
-    if quantization is not None:
+    if isinstance(found, GgufCheckpoint) or text_part(found.values()).get("model_type") in FAMILIES:
+        return Source(language_model.build(found, dtype, quantization, context), found.weights)
+    if given_own:
         raise InputError(no_language_model)
     name = "minilm" if text == "minilm" else found.name
     return Source(sentence_model.build(found, name, dtype), found.weights)
+
+
+def _of_language_models(quantization: Asked, context: int | None) -> list[str]:
+    """The options that were given for a language model."""
+    stored = isinstance(quantization, AsStored)
+    given = {
+        "--quantize": not stored,
+        "--activations": stored and quantization != AS_STORED,
+        "--context": context is not None,
+    }
+    return [option for option, value in given.items() if value]
 
 
 def where(path: Path, error: BaseException) -> str:

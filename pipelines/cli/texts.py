@@ -10,7 +10,7 @@ import click
 
 from heddle.pipelines.checkpoint import Checkpoint, minilm
 from heddle.pipelines.cli.console import stdin
-from heddle.pipelines.sentence_settings import Prompts, read_maximum
+from heddle.pipelines.sentence_settings import Prompts, read_dimensions, read_maximum
 from heddle.runtime.errors import InputError
 
 
@@ -46,6 +46,11 @@ class TextFiles:
     def maximum(self) -> int | None:
         """Tokens of a text that are looked at; None: nothing is said."""
         return None if self.folder is None else read_maximum(self.folder)
+
+    @property
+    def dimensions(self) -> Sequence[int] | None:
+        """What embeddings may be cut to; None: nothing is said."""
+        return None if self.folder is None else read_dimensions(self.folder)
 
     def prompt(self, name: str | None) -> str:
         """The folder's prompt of this name, by default the one that it says.

@@ -50,8 +50,22 @@ class Quantization:
         return {"bits": self.bits, "group": self.group, "activations": self.activations}
 
 
-Asked: TypeAlias = Quantization | Literal["float"] | None
-"""How somebody wants weights held: so, all in floats, or as they are stored."""
+@dataclass(frozen=True)
+class AsStored:
+    """Weights of products are held as a checkpoint has them.
+
+    Attributes:
+        activations: What integers are multiplied by: `"float"` or `"int8"`.
+    """
+
+    activations: str = "float"
+
+
+AS_STORED = AsStored()
+"""And multiplied by floats."""
+
+Asked: TypeAlias = Quantization | AsStored | Literal["float"]
+"""How somebody wants weights held: so, as they are stored, or all in floats."""
 
 
 @dataclass(frozen=True)

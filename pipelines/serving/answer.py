@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from heddle.pipelines.generation import TextDelta
+from heddle.pipelines.generation_delta import TextDelta
 from heddle.pipelines.serving.errors import ApiError
 
 if TYPE_CHECKING:
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 Receive = Callable[[], Awaitable[Any]]
 """Waits for the client's next message, by ASGI: after its body, that it has gone."""
+
+
+async def until_gone(receive: Receive) -> None:
+    """Waits until the client has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 class Answer:
@@ -26,18 +32,27 @@ class Answer:
         engine: What is asked.
         requests: The id of each choice's request, in their order.
         receive: The client's; once it has gone, the requests are cancelled.
+        whole: Whether all comes together at the end, so that nobody is woken before.
+
+    Attributes:
+        prompt: The tokens of the last request's prompt.
+        whole: As given.
     """
 
-    def __init__(self, engine: Engine, requests: Sequence[str], receive: Receive) -> None:
+    def __init__(
+        self, engine: Engine, requests: Sequence[str], receive: Receive, whole: bool = False
+    ) -> None:
+        self.prompt: list[int] = []
         self._engine = engine
         self._choices = {name: index for index, name in enumerate(requests)}
         self._left = set(requests)
+        self.whole = whole
         self._new: list[TextDelta] = []
         self._failure: ApiError | None = None
         self._ready = asyncio.Event()
         self._last = dict.fromkeys(requests, time.perf_counter())  # when each had news
         self._begun: set[str] = set()
-        self._watch = asyncio.create_task(self._until_gone(receive))
+        self._watch = asyncio.create_task(self._close_when_gone(receive))
 
     def __aiter__(self) -> Answer:
         return self
@@ -58,14 +73,14 @@ class Answer:
             raise StopAsyncIteration
         return [(self._choices[delta.request_id], delta) for delta in new]
 
-    def push(self, deltas: Sequence[TextDelta]) -> None:
-        """Hands on what a step brought."""
-        now = time.perf_counter()
+    def push(self, deltas: Sequence[TextDelta], now: float) -> None:
+        """Hands on what a step brought, and when that was."""
         metrics = self._engine.metrics
         for delta in deltas:
             name, count = delta.request_id, len(delta.tokens)
             if count and name in self._begun:
-                metrics.each_token.observe((now - self._last[name]) / count)
+                for _ in range(count):
+                    metrics.each_token.observe((now - self._last[name]) / count)
             elif count:
                 self._begun.add(name)
                 metrics.first_token.observe(now - self._last[name])
@@ -77,7 +92,8 @@ class Answer:
                 metrics.ended(delta.finish_reason)
                 self._left.discard(name)
         self._new += deltas
-        self._ready.set()
+        if not (self.whole and self._left) or any(delta.error for delta in deltas):
+            self._ready.set()
         if not self._left:
             self._watch.cancel()
 
@@ -99,7 +115,6 @@ class Answer:
         self._ready.set()
         self._watch.cancel()
 
-    async def _until_gone(self, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
+    async def _close_when_gone(self, receive: Receive) -> None:
+        await until_gone(receive)
         self.close()

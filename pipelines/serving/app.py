@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Depends, FastAPI, Request
@@ -19,21 +22,26 @@ from heddle.contexts import RequestID
 from heddle.pipelines.embedding import SentenceEmbedder
 from heddle.pipelines.generation import TextGenerator
 from heddle.pipelines.ranking import PairScorer
-from heddle.pipelines.serving import translation
+from heddle.pipelines.serving import tokens, translation
+from heddle.pipelines.serving.answer import Answer
 from heddle.pipelines.serving.embeddings import EmbeddingEngine
 from heddle.pipelines.serving.engine import Engine
 from heddle.pipelines.serving.errors import ApiError, failure, invalid
+from heddle.pipelines.serving.message import Message
 from heddle.pipelines.serving.metrics import CONTENT_TYPE_LATEST, Metrics, ModelMetrics
 from heddle.pipelines.serving.ranking import RankingEngine
+from heddle.pipelines.serving.reading.forms import Style
 from heddle.pipelines.serving.records import (
     ChatAsked,
     CompletionAsked,
+    DetokenizeAsked,
     EmbeddingsAsked,
     RankingAsked,
     TextAsked,
+    TokenizeAsked,
 )
 from heddle.pipelines.serving.responses import Response, in_json
-from heddle.pipelines.serving.shapes import ChatShape, CompletionShape, Shape
+from heddle.pipelines.serving.shapes import ChatShape, CompletionShape
 
 ServedModel = TextGenerator | SentenceEmbedder | PairScorer
 AnyEngine = Engine | EmbeddingEngine | RankingEngine
@@ -45,6 +53,26 @@ UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 """Headers of a stream: proxies are to hand on each piece."""
 
 
+PROMPT_END = 16
+"""Tokens of a prompt that say whether it has begun the reasoning."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How models are asked, and their answers read.
+
+    Attributes:
+        calls: The form that models write calls of tools in, as `Style.of` takes it.
+        reasoning: Whether reasoning is kept apart from texts.
+        generation_config: Whether the models' files say how tokens are drawn where a request does
+            not; else as OpenAI's API does, all may be.
+    """
+
+    calls: str | None = None
+    reasoning: bool = True
+    generation_config: bool = True
+
+
 class Service:
     """What the endpoints answer with.
 
@@ -52,6 +80,7 @@ class Service:
         models: Text generators, sentence embedders and scorers of pairs by name.
         most: Requests of a model at once; a choice of an answer is one.
         api_keys: Any of these is wanted of who uses a model; none: everybody may.
+        settings: How models are asked, and their answers read.
     """
 
     def __init__(
@@ -59,6 +88,7 @@ class Service:
         models: Mapping[str, ServedModel],
         most: int,
         api_keys: Sequence[str] = (),
+        settings: Settings = Settings(),
     ) -> None:
         self.metrics = Metrics()
         self.created = int(time.time())
@@ -67,7 +97,9 @@ class Service:
         for name, model in models.items():
             if isinstance(model, TextGenerator):
                 counted = ModelMetrics(self.metrics, name, model)
-                self.engines[name] = Engine(name, model, most, counted)
+                style = Style.of(model.tokenizer.template, settings.calls, settings.reasoning)
+                sampling = model.tokenizer.sampling() if settings.generation_config else {}
+                self.engines[name] = Engine(name, model, most, counted, style, sampling)
             else:
                 counted = ModelMetrics(self.metrics, name)
                 self.engines[name] = (
@@ -172,6 +204,10 @@ def _state(service: Service) -> APIRouter:
         state = {"status": "lost", "models": lost} if lost else {"status": "ok"}
         return _json(state, 503 if lost else 200)
 
+    @router.get("/version")
+    async def this_version() -> HttpResponse:
+        return _json({"version": version("heddle")})
+
     @router.get("/metrics")
     async def metrics() -> HttpResponse:
         return HttpResponse(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
@@ -181,58 +217,77 @@ def _state(service: Service) -> APIRouter:
 
 def _models(service: Service) -> APIRouter:
     """What uses the models."""
-    router = APIRouter(prefix="/v1", route_class=Route)
+    router = APIRouter(route_class=Route)
 
-    @router.get("/models")
+    @router.get("/v1/models")
     async def models() -> HttpResponse:
         return _json({"object": "list", "data": [service.record(n) for n in service.engines]})
 
-    @router.get("/models/{name:path}")
+    @router.get("/v1/models/{name:path}")
     async def model(name: str) -> HttpResponse:
         return _json(service.record(service.engine(name).name))
 
-    @router.post("/completions")
+    @router.post("/v1/completions")
     async def completions(asked: CompletionAsked, request: Request) -> HttpResponse:
         engine = service.engine_of(Engine, asked.model)
         engine.check_room(len(asked.prompts) * asked.choices)
         name = f"cmpl-{RequestID()}"
         shape = CompletionShape(engine.generator.tokenizer, asked.logprobs)
-        requests = translation.completion_requests(name, asked)
-        return await _respond(engine, asked, name, shape, requests, request)
+        requests = translation.completion_requests(name, asked, engine.sampling)
+        answer = await engine.ask(
+            requests, asked.guided_regex, request.receive, whole=not asked.stream
+        )
+        return await _respond(answer, asked, Response.of(asked, name, shape, len(requests)))
 
-    @router.post("/chat/completions")
+    @router.post("/v1/chat/completions")
     async def chat(asked: ChatAsked, request: Request) -> HttpResponse:
         engine = service.engine_of(Engine, asked.model)
         engine.check_room(asked.choices)
         name = f"chatcmpl-{RequestID()}"
+        translation.check_effort(asked, engine.generator.tokenizer.template)
         call = translation.forced_call(asked)
-        likely = (asked.top_logprobs or 0) if asked.logprobs else None
-        shape = ChatShape(engine.generator.tokenizer, likely, call)
-        requests = translation.chat_requests(name, asked, call)
-        return await _respond(engine, asked, name, shape, requests, request)
+        requests = translation.chat_requests(name, asked, call, engine.sampling)
+        hidden = None if translation.is_constrained(asked, call) else engine.hidden
+        answer = await engine.ask(
+            requests, asked.guided_regex, request.receive, hidden, whole=not asked.stream
+        )
+        end = engine.generator.tokenizer.decode(answer.prompt[-PROMPT_END:], hidden=())
+        shape = ChatShape(
+            engine.generator.tokenizer,
+            (asked.top_logprobs or 0) if asked.logprobs else None,
+            lambda: Message(
+                translation.make_reader(asked, call, engine.style, end),
+                engine.style.call_id,
+                asked.parallel_tool_calls is not False,
+            ),
+        )
+        return await _respond(answer, asked, Response.of(asked, name, shape, len(requests)))
 
-    @router.post("/embeddings")
-    async def embeddings(asked: EmbeddingsAsked) -> HttpResponse:
-        return _json(await service.engine_of(EmbeddingEngine, asked.model).answer(asked))
+    @router.post("/v1/embeddings")
+    async def embeddings(asked: EmbeddingsAsked, request: Request) -> HttpResponse:
+        engine = service.engine_of(EmbeddingEngine, asked.model)
+        return _json(await engine.answer(asked, request.receive))
 
-    @router.post("/rerank")
-    async def rerank(asked: RankingAsked) -> HttpResponse:
-        return _json(await service.engine_of(RankingEngine, asked.model).answer(asked))
+    @router.post("/v1/rerank")
+    async def rerank(asked: RankingAsked, request: Request) -> HttpResponse:
+        engine = service.engine_of(RankingEngine, asked.model)
+        return _json(await engine.answer(asked, request.receive))
+
+    @router.post("/tokenize")
+    async def tokenized(asked: TokenizeAsked) -> HttpResponse:
+        generator = service.engine_of(Engine, asked.model).generator
+        return _json(await asyncio.to_thread(tokens.tokenize, generator, asked))
+
+    @router.post("/detokenize")
+    async def detokenized(asked: DetokenizeAsked) -> HttpResponse:
+        generator = service.engine_of(Engine, asked.model).generator
+        return _json(await asyncio.to_thread(tokens.detokenize, generator, asked))
 
     return router
 
 
-async def _respond(
-    engine: Engine,
-    asked: TextAsked,
-    name: str,
-    shape: Shape,
-    requests: Sequence[Any],
-    request: Request,
-) -> HttpResponse:
-    """Asks the engine, and writes its answer as the client wants it."""
-    answer = await engine.ask(requests, asked.guided_regex, request.receive)
-    response = Response(name, asked.model, shape, len(requests), asked.choices)
+async def _respond(answer: Answer, asked: TextAsked, response: Response) -> HttpResponse:
+    """Writes an answer as the client wants it."""
     if not asked.stream:
         return _json(await response.whole(answer))
     pieces = response.stream(answer, asked.usage_in_stream)

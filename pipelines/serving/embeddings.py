@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heddle.pipelines.embedding import SentenceEmbedder
-from heddle.pipelines.serving.calls import CallEngine
+from heddle.pipelines.embedding import SentenceEmbedder, check_rows, shortened
+from heddle.pipelines.serving.answer import Receive
+from heddle.pipelines.serving.calls import BatchEngine
 from heddle.pipelines.serving.errors import ApiError
 from heddle.pipelines.serving.metrics import ModelMetrics
 from heddle.pipelines.serving.records import MOST_TEXTS, EmbeddingsAsked
+from heddle.runtime.errors import InputError
 
 
-class EmbeddingEngine(CallEngine):
+class EmbeddingEngine(BatchEngine[Sequence[int]]):
     """Embeds the texts of requests; nobody else uses `embedder`."""
 
     kind = "an embedder"
@@ -26,13 +29,17 @@ class EmbeddingEngine(CallEngine):
         super().__init__(name, most, metrics)
         self._embedder = embedder
 
-    async def answer(self, asked: EmbeddingsAsked) -> dict[str, Any]:
-        """The response to a request.
+    async def answer(self, asked: EmbeddingsAsked, receive: Receive) -> dict[str, Any]:
+        """The response to a request, whose client is told of by `receive`.
 
         Raises:
             ApiError: The queue is full, or the texts are refused.
         """
-        vectors, count = await self.call(lambda: self._embed(asked.input))
+        if asked.dimensions is not None:
+            self._check(asked.dimensions)
+        vectors, count = await self.call(lambda: self._rows(asked.input), receive)
+        if asked.dimensions is not None:
+            vectors = shortened(vectors, asked.dimensions)
         written = _in_base64 if asked.encoding_format == "base64" else np.ndarray.tolist
         rows = [
             {"object": "embedding", "index": index, "embedding": written(vector)}
@@ -41,8 +48,22 @@ class EmbeddingEngine(CallEngine):
         usage = {"prompt_tokens": count, "total_tokens": count}
         return {"object": "list", "data": rows, "model": self.name, "usage": usage}
 
-    def _embed(self, given: Any) -> tuple[NDArray[np.float32], int, int]:
-        """The vectors of texts or of rows of tokens, and how many these are."""
+    def length(self, row: Sequence[int]) -> int:
+        """Tokens of a text."""
+        return len(row)
+
+    def compute(self, rows: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """The embeddings of texts."""
+        return self._embedder.embed_tokens(rows)
+
+    def _check(self, dimensions: int) -> None:
+        try:
+            self._embedder.check_dimensions(dimensions)
+        except InputError as error:
+            raise ApiError(400, str(error), "dimensions") from None
+
+    def _rows(self, given: Any) -> Sequence[Sequence[int]]:
+        """The tokens of each text, of texts or of rows of tokens."""
         rows = given if isinstance(given, list) else [given]
         if rows and isinstance(rows[0], int):
             rows = [rows]
@@ -51,7 +72,8 @@ class EmbeddingEngine(CallEngine):
             raise ApiError(400, f"input: wanted at most {MOST_TEXTS} texts, got {got}", "input")
         if isinstance(rows[0], str):
             rows = self._embedder.tokens(rows)
-        return self._embedder.embed_tokens(rows), len(rows), sum(map(len, rows))
+        check_rows(rows)
+        return rows
 
 
 def _in_base64(vector: NDArray[np.float32]) -> str:

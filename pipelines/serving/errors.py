@@ -61,6 +61,13 @@ class QueueFullError(ApiError):
         )
 
 
+class GoneError(ApiError):
+    """A client that has gone before its answer came; nobody reads it."""
+
+    def __init__(self) -> None:
+        super().__init__(499, "client: wanted it to wait for the answer, it has gone")
+
+
 class LostError(ApiError):
     """A model that failed, and answers no more."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.metrics_core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 from heddle.pipelines.generation import TextGenerator
 from heddle.pipelines.generation_schedule import Load
@@ -23,6 +25,29 @@ LOAD: dict[str, tuple[str, Callable[[Load], int]]] = {
     "heddle_cache_blocks": ("Blocks of the cache", lambda load: load.blocks),
 }
 """What a generator's load says, by the metric's name."""
+
+
+class DraftMetrics(Collector):
+    """How the drafts of each model have fared, which their generators count.
+
+    Attributes:
+        generators: By the names of their models.
+    """
+
+    def __init__(self) -> None:
+        self.generators: dict[str, TextGenerator] = {}
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """Both counters, of all models."""
+        checked = CounterMetricFamily("heddle_draft_tokens", "Draft tokens", labels=["model"])
+        right = CounterMetricFamily(
+            "heddle_accepted_draft_tokens", "Draft tokens that were right", labels=["model"]
+        )
+        for model, generator in self.generators.items():
+            drafts = generator.drafts
+            checked.add_metric([model], drafts.checked)
+            right.add_metric([model], drafts.right)
+        yield from (checked, right)
 
 
 class Metrics:
@@ -62,6 +87,9 @@ class Metrics:
             for name, (text, _) in LOAD.items()
         }
 
+        self.drafts = DraftMetrics()
+        self.registry.register(self.drafts)
+
     def text(self) -> bytes:
         """All of them, as Prometheus reads them."""
         return generate_latest(self.registry)
@@ -86,6 +114,7 @@ class ModelMetrics:
         self.first_token = metrics.first_token.labels(model)
         self.each_token = metrics.each_token.labels(model)
         if generator:
+            metrics.drafts.generators[model] = generator
             for name, (_, number) in LOAD.items():
                 gauge = metrics.loads[name].labels(model)
                 gauge.set_function(partial(_of, generator, number))

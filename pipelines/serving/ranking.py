@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heddle.pipelines.ranking import PairScorer
-from heddle.pipelines.serving.calls import CallEngine
+from heddle.pipelines.serving.answer import Receive
+from heddle.pipelines.serving.calls import BatchEngine
 from heddle.pipelines.serving.metrics import ModelMetrics
 from heddle.pipelines.serving.records import RankingAsked
 
+if TYPE_CHECKING:
+    from tokenizers import Encoding
 
-class RankingEngine(CallEngine):
+
+class RankingEngine(BatchEngine["Encoding"]):
     """Scores the texts of requests; nobody else uses `scorer`."""
 
     kind = "a cross-encoder"
@@ -22,14 +27,16 @@ class RankingEngine(CallEngine):
         super().__init__(name, most, metrics)
         self._scorer = scorer
 
-    async def answer(self, asked: RankingAsked) -> dict[str, Any]:
+    async def answer(self, asked: RankingAsked, receive: Receive) -> dict[str, Any]:
         """The response to a request: the best text comes first, and of equals the earlier one.
+
+        Its client is told of by `receive`.
 
         Raises:
             ApiError: The queue is full, or the texts are refused.
         """
         texts = [each if isinstance(each, str) else each.text for each in asked.documents]
-        scores, count = await self.call(lambda: self._score(asked.query, texts))
+        scores, count = await self.call(lambda: self._scorer.pairs(asked.query, texts), receive)
         order = np.argsort(-scores, kind="stable").tolist()[: asked.top_n]
         rows: list[dict[str, Any]] = [
             {"index": number, "relevance_score": float(scores[number])} for number in order
@@ -40,7 +47,10 @@ class RankingEngine(CallEngine):
         usage = {"prompt_tokens": count, "total_tokens": count}
         return {"object": "list", "results": rows, "model": self.name, "usage": usage}
 
-    def _score(self, query: str, texts: list[str]) -> tuple[NDArray[np.float32], int, int]:
-        """The scores, and how many texts and tokens of pairs they are of."""
-        pairs = self._scorer.pairs(query, texts)
-        return self._scorer.score_pairs(pairs), len(texts), sum(len(pair.ids) for pair in pairs)
+    def length(self, row: Encoding) -> int:
+        """Tokens of a pair."""
+        return len(row.ids)
+
+    def compute(self, rows: Sequence[Encoding]) -> NDArray[np.float32]:
+        """The scores of pairs."""
+        return self._scorer.score_pairs(rows)

@@ -176,6 +176,7 @@ class Message(Part):
     ] = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
+    reasoning_content: str | None = None
 
 
 class Function(Part):
@@ -214,12 +215,9 @@ class ChatAsked(TextAsked):
         "function_call": (),
         "functions": (),
         "modalities": (["text"],),
-        "reasoning_effort": (),
         "verbosity": (),
         "web_search_options": (),
     }
-    LEFT_ALONE = TextAsked.LEFT_ALONE | {"parallel_tool_calls"}
-
     messages: Annotated[list[Message], Field(min_length=1)]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool | None = None
@@ -229,15 +227,34 @@ class ChatAsked(TextAsked):
         Literal["none", "auto", "required"] | ToolChoice | None,
         forms("'none', 'auto', 'required' or a function"),
     ] = None
+    reasoning_effort: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+
+
+class TokenizeAsked(Asked):
+    """The body of `POST /tokenize`, which vLLM has."""
+
+    prompt: str | None = None
+    messages: Annotated[list[Message], Field(min_length=1)] | None = None
+    tools: list[Tool] | None = None
+    add_special_tokens: bool | None = None
+    add_generation_prompt: bool | None = None
+    return_token_strs: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class DetokenizeAsked(Asked):
+    """The body of `POST /detokenize`, which vLLM has."""
+
+    tokens: Tokens
 
 
 class EmbeddingsAsked(Asked):
     """The body of `POST /v1/embeddings`."""
 
-    REFUSED: ClassVar[dict[str, tuple[Any, ...]]] = {"dimensions": ()}
-
     input: Texts
+    dimensions: Annotated[int, Field(ge=1)] | None = None
     encoding_format: Literal["float", "base64"] | None = None
 
 

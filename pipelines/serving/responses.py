@@ -6,14 +6,20 @@ import json
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from heddle.pipelines.generation import TextDelta
+import msgspec
+
+from heddle.pipelines.generation_delta import TextDelta
 from heddle.pipelines.serving.answer import Answer
 from heddle.pipelines.serving.errors import ApiError, failure
+from heddle.pipelines.serving.records import TextAsked
 from heddle.pipelines.serving.shapes import Shape, Text
 
 DONE = b"data: [DONE]\n\n"
+
+ENCODER = msgspec.json.Encoder()
 
 
 @dataclass
@@ -62,6 +68,11 @@ class Response:
     choices: int
     created: int = field(default_factory=lambda: int(time.time()))
 
+    @staticmethod
+    def of(asked: TextAsked, name: str, shape: Shape, count: int) -> Response:
+        """The response to a request, with the id `name`."""
+        return Response(name, asked.model, shape, count, asked.choices)
+
     async def whole(self, answer: Answer) -> dict[str, Any]:
         """All of it, once it has ended.
 
@@ -90,11 +101,11 @@ class Response:
             with_usage: Whether the last piece says how many tokens there were.
         """
         usage = Usage(self.choices)
-        more = {"usage": None} if with_usage else {}
+        end = b'],"usage":null}\n\n' if with_usage else b"]}\n\n"
         try:
             for index in range(self.count):
                 if opening := self.shape.opening(index):
-                    yield self._events(opening, more)
+                    yield self._events(opening, end)
             async for new in answer:
                 pieces = []
                 for index, delta in new:
@@ -103,7 +114,7 @@ class Response:
                     pieces += self.shape.pieces(index, delta)
                     usage.add(index, delta)
                 if pieces:
-                    yield self._events(pieces, more)
+                    yield self._events(pieces, end)
             if with_usage:
                 yield _event({**self._head(self.shape.piece_kind, []), "usage": usage.record()})
             yield DONE
@@ -121,14 +132,21 @@ class Response:
             "choices": choices,
         }
 
-    def _events(self, pieces: Sequence[dict[str, Any]], more: dict[str, Any]) -> bytes:
-        kind = self.shape.piece_kind
-        return b"".join(_event({**self._head(kind, [piece]), **more}) for piece in pieces)
+    def _events(self, pieces: Sequence[dict[str, Any]], end: bytes) -> bytes:
+        return b"".join(self._begin + in_json(piece) + end for piece in pieces)
+
+    @cached_property
+    def _begin(self) -> bytes:
+        """What each event of a stream begins with, up to its choice."""
+        return b"data: " + in_json(self._head(self.shape.piece_kind, [])).removesuffix(b"]}")
 
 
 def in_json(value: Any) -> bytes:
-    """In ASCII, so that also what is no whole character can be told."""
-    return json.dumps(value, separators=(",", ":")).encode()
+    """In UTF-8; in ASCII where there are lone surrogates, as in names that clients made up."""
+    try:
+        return ENCODER.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _event(value: Any) -> bytes:

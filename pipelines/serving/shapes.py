@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
-from heddle.contexts import LogProbabilities, RequestID
-from heddle.pipelines.generation import TextDelta
+from heddle.contexts import LogProbabilities
+from heddle.pipelines.generation_delta import TextDelta
 from heddle.pipelines.generation_tokenizer import UNFINISHED, TextTokenizer
-from heddle.pipelines.serving.translation import Call
+from heddle.pipelines.serving.message import Message
 
 
 @dataclass
@@ -128,72 +128,53 @@ class CompletionShape(Shape):
 
 
 class ChatShape(Shape):
-    """The choices of `/v1/chat/completions`; `call` is what a text is that calls a tool."""
+    """The choices of `/v1/chat/completions`.
+
+    Args:
+        tokenizer: The model's.
+        likely: As for `Shape`.
+        make_message: Makes what a choice says.
+    """
 
     kind, piece_kind = "chat.completion", "chat.completion.chunk"
 
     def __init__(
-        self, tokenizer: TextTokenizer, likely: int | None, call: Call | None = None
+        self,
+        tokenizer: TextTokenizer,
+        likely: int | None,
+        make_message: Callable[[], Message],
     ) -> None:
         super().__init__(tokenizer, likely)
-        self._call = call
-        self._waiting: dict[int, str] = {}  # texts that name their function, until they end
+        self._messages: defaultdict[int, Message] = defaultdict(make_message)
 
     def opening(self, index: int) -> list[dict[str, Any]]:
-        """Who speaks, and which function is called."""
-        first: dict[str, Any] = {"role": "assistant", "content": ""}
-        if self._call and self._call.function:
-            call = _call(self._call.function, "")
-            first = {"role": "assistant", "content": None, "tool_calls": [{"index": 0, **call}]}
-        return [self._piece(index, first)]
+        """Who speaks."""
+        return [self._piece(index, {"role": "assistant", "content": ""})]
 
     def pieces(self, index: int, delta: TextDelta) -> list[dict[str, Any]]:
-        """Its text, or what the text says of a call; the end comes by itself."""
-        found = []
+        """What its text says; the end comes by itself."""
         entries = self.told(delta)
-        if (what := self._new(index, delta)) or entries:
+        message = self._messages[index]
+        news = message.push(delta.text, final=bool(delta.finish_reason))
+        found = []
+        for what in news or ([{}] if entries else []):
             found.append(self._piece(index, what, entries))
+            entries = []
         if delta.finish_reason:
-            found.append(self._piece(index, {}, reason=self._reason(delta.finish_reason)))
+            reason = message.reason(delta.finish_reason)
+            found.append(self._piece(index, {}, reason=reason))
         return found
 
     def whole(self, index: int, text: Text) -> dict[str, Any]:
         """The message, and why it ended."""
-        message: dict[str, Any] = {"role": "assistant", "content": text.text, "refusal": None}
-        if self._call and (call := self._read(text.text)):
-            message |= {"content": None, "tool_calls": [call]}
+        message = self._messages[index]
+        message.push(text.text, final=True)
         return {
             "index": index,
-            "message": message,
+            "message": message.record(),
             "logprobs": self._logprobs(self.told(text)),
-            "finish_reason": self._reason(text.finish_reason),
+            "finish_reason": message.reason(text.finish_reason),
         }
-
-    def _new(self, index: int, delta: TextDelta) -> dict[str, Any]:
-        if self._call is None:
-            return {"content": delta.text} if delta.text else {}
-        if self._call.function:
-            call = {"index": 0, "function": {"arguments": delta.text}}
-            return {"tool_calls": [call]} if delta.text else {}
-        text = self._waiting[index] = self._waiting.get(index, "") + delta.text
-        if not delta.finish_reason:
-            return {}
-        read = self._read(text)
-        return {"tool_calls": [{"index": 0, **read}]} if read else {"content": text}
-
-    def _read(self, text: str) -> dict[str, Any] | None:
-        """The call that a text is; None where it was cut off before it said which."""
-        assert self._call is not None
-        if self._call.function:
-            return _call(self._call.function, text)
-        try:
-            found = json.loads(text)
-        except ValueError:
-            return None
-        return _call(found["name"], json.dumps(found["arguments"], ensure_ascii=False))
-
-    def _reason(self, reason: str | None) -> str | None:
-        return "tool_calls" if self._call and reason == "stop" else reason
 
     def _piece(
         self,
@@ -219,8 +200,3 @@ def _token(text: str, value: float) -> dict[str, Any]:
     """A token; its bytes are not known where it is no whole character."""
     data = None if UNFINISHED in text else list(text.encode())
     return {"token": text, "logprob": value, "bytes": data}
-
-
-def _call(name: str, arguments: str) -> dict[str, Any]:
-    function = {"name": name, "arguments": arguments}
-    return {"id": f"call_{RequestID()}", "type": "function", "function": function}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from heddle.contexts import RequestID, SamplingParams, TextGenerationRequest
 from heddle.pipelines.serving.errors import ApiError, refused
+from heddle.pipelines.serving.reading.forms import ForcedReader, Style
+from heddle.pipelines.serving.reading.pieces import Plain, Reader
 from heddle.pipelines.serving.records import (
     ChatAsked,
     CompletionAsked,
@@ -52,30 +54,59 @@ class Call:
     schema: dict[str, Any]
 
 
-def completion_requests(answer_id: str, asked: CompletionAsked) -> list[TextGenerationRequest]:
-    """The requests of all choices: those of the first prompt come first."""
+def completion_requests(
+    answer_id: str, asked: CompletionAsked, sampling: Mapping[str, Any]
+) -> list[TextGenerationRequest]:
+    """The requests of all choices: those of the first prompt come first.
+
+    `sampling` is how tokens are drawn where it is not said, by names of `SamplingParams`.
+    """
     logprobs = 0 if asked.logprobs is None else max(1, asked.logprobs)
     parts = [{"prompt": prompt, "logprobs": logprobs} for prompt in asked.prompts]
     most = asked.max_tokens or COMPLETION_TOKENS
-    return _requests(answer_id, asked, most, parts)
+    return _requests(answer_id, asked, sampling, most, parts)
 
 
 def chat_requests(
-    answer_id: str, asked: ChatAsked, call: Call | None
+    answer_id: str, asked: ChatAsked, call: Call | None, sampling: Mapping[str, Any]
 ) -> list[TextGenerationRequest]:
-    """The requests of all choices; `call` is what `forced_call` found."""
+    """The requests of all choices; `call` is what `forced_call` found, `sampling` as above."""
     if asked.top_logprobs and not asked.logprobs:
         raise ApiError(400, "top_logprobs: wanted logprobs beside it, got none", "top_logprobs")
+    effort = {"reasoning_effort": asked.reasoning_effort} if asked.reasoning_effort else {}
+    tools = asked.tools if asked.tool_choice != "none" else None
     part: dict[str, Any] = {
-        "messages": [_message(message) for message in asked.messages],
+        **conversation(asked.messages, tools or []),
         "logprobs": max(1, asked.top_logprobs or 0) if asked.logprobs else 0,
-        "chat_template_options": asked.chat_template_kwargs,
+        "chat_template_options": {**effort, **(asked.chat_template_kwargs or {})},
     }
-    if asked.tools and asked.tool_choice != "none":
-        part["tools"] = [_tool(tool) for tool in asked.tools]
     if call:
         part["response_format"] = {"type": "json_schema", "json_schema": {"schema": call.schema}}
-    return _requests(answer_id, asked, asked.max_completion_tokens or asked.max_tokens, [part])
+    most = asked.max_completion_tokens or asked.max_tokens
+    return _requests(answer_id, asked, sampling, most, [part])
+
+
+def check_effort(asked: ChatAsked, template: str) -> None:
+    """Refuses an effort of reasoning that the chat template does not tell the model.
+
+    Raises:
+        ApiError: There is one.
+    """
+    if asked.reasoning_effort and "reasoning_effort" not in template:
+        raise ApiError(
+            400,
+            "reasoning_effort: wanted none, this model's chat template does not have it",
+            "reasoning_effort",
+            "unsupported_parameter",
+        )
+
+
+def conversation(messages: Iterable[Message], tools: Iterable[Tool]) -> dict[str, Any]:
+    """Messages and tools as a request has them."""
+    part: dict[str, Any] = {"messages": [_message(message) for message in messages]}
+    if shown := [_tool(tool) for tool in tools]:
+        part["tools"] = shown
+    return part
 
 
 def forced_call(asked: ChatAsked) -> Call | None:
@@ -107,17 +138,46 @@ def forced_call(asked: ChatAsked) -> Call | None:
     calls = [
         {
             "type": "object",
-            "properties": {"name": {"const": function.name}, "arguments": schema},
+            "properties": {
+                "name": {"const": function.name},
+                "arguments": {"$id": f"tool:{number}", **schema},  # whose references are its own
+            },
             "required": ["name", "arguments"],
             "additionalProperties": False,
         }
-        for function, schema in zip(tools, schemas, strict=True)
+        for number, (function, schema) in enumerate(zip(tools, schemas, strict=True))
     ]
     return Call(None, {"anyOf": calls})
 
 
+def make_reader(asked: ChatAsked, call: Call | None, style: Style, prompt_end: str) -> Reader:
+    """What reads an answer; where a grammar gives its form, that is all there is to it.
+
+    Args:
+        asked: What was asked for.
+        call: What `forced_call` found.
+        style: How the model writes.
+        prompt_end: The end of the prompt.
+    """
+    shown = [tool.function for tool in asked.tools or [] if asked.tool_choice != "none"]
+    functions = {function.name: function.parameters or {} for function in shown}
+    if call:
+        return ForcedReader(call.function, functions)
+    return Plain() if is_constrained(asked, call) else style.reader(functions, prompt_end)
+
+
+def is_constrained(asked: ChatAsked, call: Call | None) -> bool:
+    """Whether a grammar gives the answer its form."""
+    form = (asked.response_format or {}).get("type", "text")
+    return call is not None or form != "text" or asked.guided_regex is not None
+
+
 def _requests(
-    answer_id: str, asked: TextAsked, most: int | None, parts: Sequence[dict[str, Any]]
+    answer_id: str,
+    asked: TextAsked,
+    sampling: Mapping[str, Any],
+    most: int | None,
+    parts: Sequence[dict[str, Any]],
 ) -> list[TextGenerationRequest]:
     seed = secrets.randbits(SEED_BITS) if asked.seed is None else asked.seed
     count = len(parts) * asked.choices
@@ -127,7 +187,7 @@ def _requests(
                 id=RequestID(answer_id if count == 1 else f"{answer_id}-{number}"),
                 index=number,
                 model_name=asked.model,
-                sampling_params=_sampling(asked, most, seed + number % asked.choices),
+                sampling_params=_sampling(asked, sampling, most, seed + number % asked.choices),
                 **{"response_format": asked.response_format, **parts[number // asked.choices]},
             )
             for number in range(count)
@@ -136,11 +196,13 @@ def _requests(
         raise refused(error) from None
 
 
-def _sampling(asked: TextAsked, most: int | None, seed: int) -> SamplingParams:
+def _sampling(
+    asked: TextAsked, sampling: Mapping[str, Any], most: int | None, seed: int
+) -> SamplingParams:
     """OpenAI's defaults draw from all tokens; those of `SamplingParams` take the likeliest."""
     given = {name: value for name in SAME if (value := getattr(asked, name)) is not None}
     return SamplingParams(
-        **{"top_k": -1, **given},
+        **{"top_k": -1, **sampling, **given},
         max_new_tokens=most,
         min_new_tokens=asked.min_tokens or 0,
         stop=[asked.stop] if isinstance(asked.stop, str) else asked.stop,
@@ -149,8 +211,13 @@ def _sampling(asked: TextAsked, most: int | None, seed: int) -> SamplingParams:
 
 
 def _message(message: Message) -> dict[str, Any]:
-    """As the chat template wants it: it knows no developer, and arguments as objects."""
+    """As the chat template wants it: it knows no developer, and arguments as objects.
+
+    An assistant that has thought, and come no further, has said nothing.
+    """
     content = message.content
+    if content is None and message.reasoning_content is not None and not message.tool_calls:
+        content = ""
     for part in content if isinstance(content, list) else []:
         if part.get("type") != "text":
             raise ApiError(
@@ -169,12 +236,13 @@ def _message(message: Message) -> dict[str, Any]:
         "content": content,
         "tool_calls": calls or None,
         "tool_call_id": message.tool_call_id,
+        "reasoning_content": message.reasoning_content,
     }
 
 
 def _called(function: Any) -> dict[str, Any]:
     try:
-        return {"name": function.name, "arguments": json.loads(function.arguments)}
+        return {"name": function.name, "arguments": json.loads(function.arguments.strip() or "{}")}
     except (ValueError, RecursionError) as error:
         raise ApiError(
             400, f"messages: wanted arguments of {function.name!r} as JSON: {error}", "messages"

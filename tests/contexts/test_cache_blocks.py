@@ -285,3 +285,28 @@ def test_random_rollbacks_never_leave_a_block_known_by_other_tokens():
     for one in running:
         blocks.release(one)
     assert blocks.free == 24
+
+
+def test_blocks_behind_a_length_are_given_back():
+    """Those that hold nothing known are used before what others may find again."""
+    blocks = CacheBlocks(count=6, size=4)
+    one, other = context(range(9)), context(range(20, 28))
+    processed(blocks, other)
+    blocks.release(other)
+    processed(blocks, one)
+    assert blocks.reserve(one, 20)
+    kept = blocks.blocks(one)[:3]
+    blocks.shorten(one, 9)
+    assert (blocks.blocks(one), blocks.free) == (kept, 3)
+    blocks.shorten(one, 12)
+    assert blocks.blocks(one) == kept
+    for _ in range(9):  # room for drafts, again and again
+        assert blocks.reserve(one, 16)
+        blocks.shorten(one, 12)
+    blocks.shorten(context([1]), 0)
+    again = context([*range(20, 28), 1])
+    assert blocks.reuse(again) == 4
+    assert blocks.reuse(context([*range(8), 1])) == 8
+    blocks.shorten(one, 0)
+    assert blocks.blocks(one) == []
+    blocks.release(one)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from heddle.contexts import SamplingParams, TextGenerationRequest
-from heddle.pipelines.generation_step import log_probabilities
+from heddle.pipelines.generation_places import log_probabilities
 from heddle.runtime.errors import InputError
 
 PROMPTS = (
@@ -66,7 +66,8 @@ def test_a_text_is_its_own_whatever_else_runs(make_generator, params):
         assert together[0] != together[1]
 
 
-def test_arrays_of_a_gpu_are_read_on_the_stream_of_the_step(make_generator):
+@pytest.mark.parametrize("speculate", [0, 3])
+def test_arrays_of_a_gpu_are_read_on_the_stream_of_the_step(make_generator, speculate):
     """CuPy picks rows and copies to the host on its current stream, whatever that waits for."""
 
     class Stream:
@@ -100,7 +101,7 @@ def test_arrays_of_a_gpu_are_read_on_the_stream_of_the_step(make_generator):
             return model.execute(*plain[0], out=plain[1])
 
     wanted = run(make_generator(rows=3, tokens=7), [request(p, n) for n, p in enumerate(PROMPTS)])
-    generator, stream = make_generator(rows=3, tokens=7), Stream()
+    generator, stream = make_generator(rows=3, tokens=7, speculate=speculate), Stream()
     step, model = generator._step, generator._step._model
     step._model, step._batch.stream = Model(), stream
     step._results = {name: Placed(array) for name, array in step._results.items()}
@@ -134,9 +135,9 @@ def test_a_known_beginning_is_not_computed_again(make_generator, monkeypatch):
     processed = []
     write = generator._step._batch.write
 
-    def counted(contexts):
+    def counted(contexts, drafts):
         processed.append(sum(context.tokens.active_length for context in contexts))
-        return write(contexts)
+        return write(contexts, drafts)
 
     monkeypatch.setattr(generator._step._batch, "write", counted)
     (first,) = run(generator, [request(PROMPTS[1])])

@@ -54,3 +54,25 @@ def test_the_end_of_a_text_is_ignored_but_no_token_that_a_request_ends_by(make_g
             if not row.is_done:
                 row.update(end)
         assert row.tokens.generated_length == length
+
+
+@pytest.mark.parametrize("speculate", [0, 4])
+def test_a_complete_grammar_ends_a_text_whose_end_is_ignored(make_generator, speculate):
+    """Nothing may follow it; where something may, the text goes on."""
+    ends = make_generator()._ends
+    params = {**DRAWN, "ignore_eos": True, "max_new_tokens": 40}
+    schema = {"type": "object", "properties": {}, "additionalProperties": False}
+    form = {"type": "json_schema", "json_schema": {"schema": schema}}
+    for regex, options, reason in (
+        ("ab(cd){2}", {}, "stop"),
+        (None, {"response_format": form}, "stop"),
+        ("a*", {}, "length"),
+        ("a*", {"params": {**params, "stop_token_ids": list(ends)}}, "stop"),
+    ):
+        generator = make_generator(speculate=speculate)
+        deltas = list(generator.stream(request(**{"params": params, **options}), regex))
+        tokens = [token for delta in deltas for token in delta.tokens]
+        assert deltas[-1].error is None
+        assert deltas[-1].finish_reason == reason
+        assert (tokens[-1] in ends) == (reason == "stop")
+        assert ends.isdisjoint(tokens[:-1])

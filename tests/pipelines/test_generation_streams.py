@@ -3,6 +3,7 @@
 import pytest
 from test_generation import DRAWN, request, run
 
+from heddle.pipelines.generation_step import Stepped
 from heddle.runtime.errors import InputError
 
 
@@ -68,7 +69,7 @@ def test_a_step_that_fails_loses_nothing_that_was_ready(make_generator, monkeypa
     assert [delta.finish_reason for delta in run_on(generator)["r0"]] == ["length"]
 
 
-def fail(contexts, masks):
+def fail(contexts, masks, drafts):
     raise RuntimeError("lost")
 
 
@@ -94,9 +95,8 @@ def test_text_that_was_held_back_comes_with_the_end(make_generator, monkeypatch,
     if reason == "cancelled":
         generator.cancel("r0")
     else:
-        monkeypatch.setattr(
-            generator._step, "run", lambda contexts, masks: {0: ValueError("cannot go on")}
-        )
+        stepped = Stepped({0: ValueError("cannot go on")}, [0], [[]])
+        monkeypatch.setattr(generator._step, "run", lambda contexts, masks, drafts: stepped)
     (last,) = generator.step()
     assert last.finish_reason == reason
     assert last.text == whole[: len(last.text)] != ""

@@ -30,6 +30,28 @@ def test_there_and_back(tokenizer):
     assert tokenizer.eos_token_ids == {257}
 
 
+def test_special_tokens_may_be_shown(tokenizer):
+    assert tokenizer.special_tokens() == {256, 257}
+    hidden = tokenizer.special_tokens(but={"<s>"})
+    tokens = [256, *tokenizer.encode("a"), 257]
+    assert (
+        tokenizer.decode(tokens, hidden) == tokenizer.stream(hidden=hidden).push(tokens) == "<s>a"
+    )
+
+
+def test_how_tokens_are_drawn(tmp_path, decoder):
+    assert TextTokenizer(changed(tmp_path, decoder)).sampling() == {}
+    said = {"temperature": 0.5, "top_k": 0, "top_p": None, "max_length": 9, "do_sample": True}
+    changed(tmp_path, decoder, generation_config=said)
+    assert TextTokenizer(tmp_path).sampling() == {"temperature": 0.5, "top_k": -1}
+    changed(tmp_path, decoder, generation_config=said | {"do_sample": False})
+    assert TextTokenizer(tmp_path).sampling() == {}
+    changed(tmp_path, decoder, generation_config={"top_p": 2})
+    wanted = re.escape(f"{tmp_path}: SamplingParams.top_p: wanted ")
+    with pytest.raises(InputError, match=wanted):
+        TextTokenizer(tmp_path).sampling()
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
 def test_a_stream_gives_whole_characters(tokenizer, size):
     text = "aé你🙂!" * 3
@@ -92,7 +114,7 @@ def test_a_stream_of_any_bytes_is_their_text(tokenizer):
 
 def test_tokens_of_several_bytes_may_end_and_begin_a_character():
     class Bytes:
-        def decode(self, tokens):
+        def decode(self, tokens, hidden=None):
             return b"".join(tokens).decode(errors="replace")
 
     tokens = [b"\xd3", b"\x82\xac", b"\xe2", b"\x82", b"\xac"]
@@ -165,12 +187,13 @@ def test_where_the_ends_are_said(tmp_path, decoder):
     assert TextTokenizer(tmp_path).eos_token_ids == {3}
     changed(tmp_path, decoder, generation_config={"eos_token_id": [4, 5]})
     assert TextTokenizer(tmp_path).eos_token_ids == {4, 5}
-    changed(tmp_path, decoder, generation_config={"eos_token_id": [4, "</s>"]})
-    with pytest.raises(InputError) as error:
-        TextTokenizer(tmp_path)
-    assert str(error.value) == (
-        f"{tmp_path}: wanted eos_token_id as an integer or a list of them, got [4, '</s>']"
-    )
+    for wrong in ([4, "</s>"], True):
+        changed(tmp_path, decoder, generation_config={"eos_token_id": wrong})
+        with pytest.raises(InputError) as error:
+            TextTokenizer(tmp_path)
+        assert str(error.value) == (
+            f"{tmp_path}: wanted eos_token_id as an integer or a list of them, got {wrong}"
+        )
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from encoder_weights import weight
 from safetensors.numpy import save_file
 
 from heddle.pipelines.sentence_head import read_head
-from heddle.pipelines.sentence_settings import Prompts, read_maximum
+from heddle.pipelines.sentence_settings import Prompts, read_dimensions, read_maximum
 from heddle.runtime.errors import ArtifactError, GraphError, InputError
 
 OLDER = "sentence_transformers.models."
@@ -212,3 +212,24 @@ def test_a_length_that_is_none_is_refused(tmp_path):
     (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": "all"}')
     with pytest.raises(GraphError, match=r"max_seq_length: wanted an integer .* 1, got 'all'$"):
         read_maximum(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ({}, None),
+        ({"matryoshka_dimensions": [64, 128]}, [64, 128]),
+        ({"is_matryoshka": True}, None),
+        ({"is_matryoshka": False}, ()),
+    ],
+)
+def test_what_embeddings_may_be_cut_to(tmp_path, values, wanted):
+    assert read_dimensions(tmp_path) is None
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    assert read_dimensions(tmp_path) == wanted
+
+
+def test_sizes_that_are_none_are_refused(tmp_path):
+    (tmp_path / "config.json").write_text('{"matryoshka_dimensions": "all"}')
+    with pytest.raises(GraphError, match=r"matryoshka_dimensions: wanted a list of integers"):
+        read_dimensions(tmp_path)

@@ -148,11 +148,11 @@ def test_a_stream_that_dies_within_a_step_ends_its_request_afterwards(make_gener
     next(stream)
     whole = generator._step.run
 
-    def run_and_collect(contexts, masks):
+    def run_and_collect(*given):
         nonlocal stream
         stream = None
         gc.collect()
-        return whole(contexts, masks)
+        return whole(*given)
 
     monkeypatch.setattr(generator._step, "run", run_and_collect)
     generator.submit(request(number=1))

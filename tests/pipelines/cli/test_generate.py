@@ -2,12 +2,14 @@
 
 import importlib
 import json
+import shutil
 import sys
 
 import pytest
 
 from heddle.pipelines import generation_inputs
 from heddle.pipelines.cli.console import packages_of_generate
+from heddle.pipelines.generation_step import StepModel
 from heddle.runtime import Artifact
 from heddle.runtime.errors import DeviceError
 
@@ -28,6 +30,18 @@ def test_several_prompts_as_json(heddle, decoder):
     assert report["prefill"]["tokens"] == 8
     text = heddle("generate", decoder, *arguments[:-1]).stdout
     assert text == "abab!\n\nabab!\n"
+
+
+def test_drafts(heddle, decoder):
+    """They change no text, and how they fared is told."""
+    asked = ("generate", decoder, "--prompt", "Warp", "--regex", "(warp and weft ){4}", "--json")
+    plain, drafted = (json.loads(heddle(*asked, "--speculate", count).stdout) for count in (0, 4))
+    assert drafted["texts"] == plain["texts"]
+    assert plain["drafts"] == {"checked": 0, "right": 0}
+    right = drafted["drafts"]["right"]
+    assert drafted["drafts"]["checked"] == right > 40
+    result = heddle(*asked[:-1], "--speculate", 4)
+    assert result.stderr.endswith(f"drafts: {right} of {right} tokens were right\n")
 
 
 def test_activations_in_8_bits(heddle, decoder):
@@ -88,12 +102,22 @@ def test_a_chat_that_follows_a_schema(heddle, decoder, tmp_path):
             2,
             "--activations: wanted a folder or a GGUF file as MODEL, got another file",
         ),
-        (["m", "--activations", "int8"], 2, "--activations int8: wanted --quantize beside it"),
+        (
+            ["m", "--quantize", "float", "--group", "64"],
+            2,
+            "--group 64: wanted --quantize int8 or int4 beside it",
+        ),
+        (
+            ["m", "--quantize", "float", "--activations", "int8"],
+            2,
+            "--activations int8: wanted no --quantize float beside it",
+        ),
         (
             ["a", "--group", "128"],
             2,
             "--group: wanted a folder or a GGUF file as MODEL, got another file",
         ),
+        (["a", "--context", 8], 2, "--context: wanted a folder or a GGUF file as MODEL, got ano"),
         (
             ["a"],
             2,
@@ -137,9 +161,46 @@ def test_an_artifact_wants_its_weights_and_a_tokenizer(heddle, decoder, tmp_path
     assert "--tokenizer: wanted a folder with tokenizer.json, got the file " in result.stderr
 
 
-def test_only_language_models_are_quantized(heddle, tiny):
-    result = heddle("compile", tiny, "--quantize", "int8", code=1)
-    assert "--quantize: wanted a language model, got" in result.stderr
+def test_the_model_s_files_say_how_tokens_are_drawn(
+    heddle, decoder, decoder_model, tmp_path, monkeypatch
+):
+    """Where the command line does not; it takes the likeliest ones by itself."""
+    drawn = []
+    run = StepModel.run
+    monkeypatch.setattr(
+        StepModel,
+        "run",
+        lambda self, contexts, *more: (
+            drawn.append(contexts[0].sampling_params) or run(self, contexts, *more)
+        ),
+    )
+    command = sys.modules["heddle.pipelines.cli.generate"]
+    monkeypatch.setattr(command, "from_artifact", lambda *_: decoder_model)
+    shutil.copy(decoder / "tokenizer.json", tmp_path)
+    said = {"temperature": 0.5, "top_k": 7, "repetition_penalty": 1.25}
+    (tmp_path / "generation_config.json").write_text(json.dumps(said))
+    (tmp_path / "m").touch()
+    common = ("generate", tmp_path / "m", "--tokenizer", tmp_path, "--prompt", "x")
+    for arguments, wanted in (
+        ((), (0.5, 7, 1.25)),
+        (("--top-k", 3), (0.5, 3, 1.25)),
+        (("--temperature", 0, "--repetition-penalty", 1), (0, 7, 1)),
+        (("--generation-config", "off"), (0, -1, 1)),
+    ):
+        heddle(*common, *arguments, "--max-tokens", 1)
+        found = drawn.pop()
+        assert (found.temperature, found.top_k, found.repetition_penalty) == wanted
+
+
+@pytest.mark.parametrize("option", ["--quantize", "--activations"])
+def test_only_language_models_are_quantized(heddle, tiny, option):
+    result = heddle("compile", tiny, option, "int8", code=1)
+    assert f"{option}: wanted a language model, got" in result.stderr
+
+
+def test_activations_are_rounded_beside_integers(heddle, decoder):
+    result = heddle("generate", decoder, "--prompt", "x", "--activations", "int8", code=1)
+    assert "activations: wanted weights in integers in" in result.stderr
 
 
 def test_a_step_is_timed(heddle, decoder, tmp_path):

@@ -15,8 +15,11 @@ import pytest
 
 from heddle.pipelines.cli.console import packages_of
 from heddle.pipelines.cli.serve import is_checkpoint, names_of
+from heddle.pipelines.serving import app, server
+from heddle.pipelines.serving.app import Settings
 
 HEDDLE = (sys.executable, "-c", "from heddle.pipelines.command import main; main()")
+COMMAND = "heddle.pipelines.cli.serve"
 LONG = {"prompt": "Warp", "max_tokens": 240, "ignore_eos": True, "n": 16}
 
 
@@ -81,10 +84,17 @@ def test_a_port_that_is_taken_is_told_before_anything_is_compiled(heddle, decode
             2,
             "--quantize: wanted a folder or a GGUF file as MODEL, got",
         ),
+        (["e", "--context", "8"], 2, "--context: wanted a folder or a GGUF file as MODEL, got an"),
         (["e", "--group", "64"], 2, "--group: wanted a folder or a GGUF file as MODEL, got an"),
-        (["m", "--group", "64"], 2, "--group 64: wanted --quantize beside it"),
+        (["m", "--group", "64"], 2, "--group 64: wanted --quantize int8 or int4 beside it"),
         (["m", "--host", "no.such.host.invalid"], 1, "no.such.host.invalid:8000: wanted an addre"),
         (["m", "--port", "0", "--rows", "2000"], 1, "rows: wanted 1 to 1024, got 2000"),
+        (
+            ["m", "--tool-calls", "xml"],
+            2,
+            "--tool-calls: wanted auto, text, harmony, mistral, deepseek, qwen-coder, glm, "
+            "hermes, llama, got 'xml'",
+        ),
         (["nowhere"], 1, "nowhere: No such file or directory"),
     ],
 )
@@ -105,6 +115,25 @@ def test_artifacts_want_their_tokenizers(heddle, decoder, tmp_path):
     assert f"--tokenizer: wanted one for each artifact, got also {decoder}" in result.stderr
     with served(path, "--tokenizer", decoder) as (_, said):
         assert said.startswith("small: http://127.0.0.1:")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        ((), Settings()),
+        (("--tool-calls", "mistral"), Settings(calls="mistral")),
+        (("--tool-calls", "text", "--reasoning", "text"), Settings("text", reasoning=False)),
+        (("--generation-config", "off"), Settings(generation_config=False)),
+    ],
+)
+def test_how_answers_are_read(heddle, decoder, decoder_model, monkeypatch, arguments, wanted):
+    seen = []
+    monkeypatch.setattr(sys.modules[COMMAND], "from_checkpoint", lambda *_: decoder_model)
+    monkeypatch.setattr(app, "Service", lambda *given: seen.append(given[-1]))
+    monkeypatch.setattr(app, "make_app", lambda service: None)
+    monkeypatch.setattr(server, "serve", lambda *given: None)
+    heddle("serve", decoder, "--port", 0, *arguments)
+    assert seen == [wanted]
 
 
 def test_models_are_called_as_their_folders_and_files(tmp_path, monkeypatch):

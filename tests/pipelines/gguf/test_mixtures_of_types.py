@@ -16,6 +16,7 @@ from heddle.pipelines.generation_tokenizer import TextTokenizer
 from heddle.pipelines.language_model import build
 from heddle.pipelines.models.decoder import language_model
 from heddle.pipelines.models.decoder_config import DecoderConfig
+from heddle.pipelines.models.products import AS_STORED, AsStored
 from heddle.runtime import InferenceSession
 
 CONFIG = {
@@ -74,6 +75,14 @@ def test_what_weights_are_held_in(found, arrays):
     assert (np.abs(integers * scales + minimums - wanted) <= close).all()
 
 
+def test_rows_are_rounded_where_that_is_asked_for(found):
+    """Weights are held as without it."""
+    plain, rounded = build(found), build(found, quantization=AsStored("int8"))
+    assert rounded.weights == plain.weights
+    floats, integers = 'activations = "float"', 'activations = "int8"'
+    assert str(rounded) == str(plain).replace(floats, integers) != str(plain)
+
+
 def written(found, quantization):
     """The deltas of one text."""
     graph = build(found, quantization=quantization)
@@ -93,7 +102,7 @@ def written(found, quantization):
 
 def test_texts_are_those_of_the_floats(found):
     """And probabilities are, but for what scales lose in float16 and others in int8."""
-    own, wanted = (written(found, quantization) for quantization in (None, "float"))
+    own, wanted = (written(found, quantization) for quantization in (AS_STORED, "float"))
     assert [delta.tokens for delta in own] == [delta.tokens for delta in wanted]
     for delta, other in zip(own, wanted, strict=True):
         tops = [each.log_probabilities[0].top_log_probabilities[0] for each in (delta, other)]

@@ -6,7 +6,7 @@ import time
 
 import httpx
 
-from heddle.pipelines.serving.app import Service, make_app
+from heddle.pipelines.serving.app import Service, Settings, make_app
 from heddle.pipelines.serving.server import Server, address, listen
 
 DEADLINE_S = 60
@@ -16,8 +16,8 @@ IN_JSON = {"content-type": "application/json"}
 class Running:
     """A server that answers, and a client of it."""
 
-    def __init__(self, models, most=64, api_keys=(), grace=10):
-        self.service = Service(models, most, api_keys)
+    def __init__(self, models, most=64, api_keys=(), grace=10, settings=None):
+        self.service = Service(models, most, api_keys, settings or Settings())
         self.listener = listen("127.0.0.1", 0)
         ready = threading.Event()
         self.server = Server(make_app(self.service), grace, ready.set)
@@ -87,12 +87,31 @@ class Gate:
         self._open = threading.Semaphore(0)
         run = generator._step.run
 
-        def gated(contexts, masks):
+        def gated(*given):
             self.begun += 1
             assert self._open.acquire(timeout=DEADLINE_S)
-            return run(contexts, masks)
+            return run(*given)
 
         monkeypatch.setattr(generator._step, "run", gated)
 
     def pass_steps(self, count):
         self._open.release(count)
+
+
+class Script:
+    """Makes a generator of one row say what it is told, a token each step."""
+
+    def __init__(self, generator, monkeypatch):
+        self._model = generator._step._model
+        self._tokenizer = generator.tokenizer
+        self._left = []
+        monkeypatch.setattr(generator._step, "_model", self)
+
+    def say(self, text):
+        """The text, whose special tokens are these, and an end."""
+        ends = sorted(self._tokenizer.eos_token_ids)[:1]
+        self._left = self._tokenizer.encode(text, add_special_tokens=False) + ends
+
+    def execute(self, *inputs, out, **options):
+        self._model.execute(*inputs, out=out, **options)
+        out[0][:] = self._left.pop(0)

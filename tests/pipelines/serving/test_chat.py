@@ -14,6 +14,8 @@ KIND = {
     "required": ["kind"],
     "additionalProperties": False,
 }
+OF_REFERENCES = {**KIND, "properties": {"kind": {"$ref": "#/$defs/K"}}}
+OF_REFERENCES["$defs"] = {"K": KIND["properties"]["kind"]}
 WEAVE = {"type": "function", "function": {"name": "weave", "parameters": KIND, "strict": True}}
 CUT = {"type": "function", "function": {"name": "cut", "description": "Ends it."}}
 
@@ -97,13 +99,13 @@ def test_an_answer_is_any_object(server):
 def told(server):
     """What the chat template of the server is told from here on."""
     tokenizer = server.service.engines["tiny"].generator.tokenizer
-    plain = tokenizer._template
-    tokenizer._template = "{{ [messages, tools, deep] | tojson }}"
+    plain = tokenizer.template
+    tokenizer.template = "{{ [messages, tools, deep] | tojson }}"
     seen = []
     encode = tokenizer.encode
     tokenizer.encode = lambda text, **options: seen.append(text) or encode("x", **options)
     yield seen
-    tokenizer._template = plain
+    tokenizer.template = plain
     del tokenizer.encode
 
 
@@ -115,7 +117,13 @@ def test_the_template_is_told_all_of_a_conversation(server, told):
             "content": [{"type": "text", "text": "Be "}, {"type": "text", "text": "!"}],
         },
         {"role": "user", "content": "Hi", "name": "Ann"},
-        {"role": "assistant", "content": None, "tool_calls": [call], "refusal": None},
+        {
+            "role": "assistant",
+            "content": None,
+            "reasoning_content": "Hm.",
+            "tool_calls": [call],
+            "refusal": None,
+        },
         {"role": "tool", "content": "done", "tool_call_id": "c1"},
     ]
     server.ask(
@@ -131,7 +139,12 @@ def test_the_template_is_told_all_of_a_conversation(server, told):
         [
             {"role": "system", "content": "Be !"},
             {"role": "user", "content": "Hi"},
-            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [call],
+                "reasoning_content": "Hm.",
+            },
             {"role": "tool", "content": "done", "tool_call_id": "c1"},
         ],
         [
@@ -148,12 +161,36 @@ def test_the_template_is_told_all_of_a_conversation(server, told):
     ]
 
 
+def test_a_call_of_nothing_may_have_empty_arguments(server, told):
+    call = {"id": "c1", "type": "function", "function": {"name": "cut", "arguments": " "}}
+    messages = [*HI, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    options = {"tools": [CUT], "chat_template_kwargs": {"deep": 1}}
+    server.ask(PATH, messages=messages, max_tokens=1, **options)
+    (shown,) = json.loads(told[0])[0][1]["tool_calls"]
+    assert shown["function"]["arguments"] == {}
+
+
+def test_a_prompt_is_made_once_for_all_choices(server, told):
+    server.ask(PATH, messages=HI, n=3, max_tokens=1, chat_template_kwargs={"deep": 1}, tools=[CUT])
+    assert len(told) == 1
+
+
+def test_an_effort_of_reasoning_is_told_or_refused(server, told):
+    tokenizer = server.service.engines["tiny"].generator.tokenizer
+    asked = {"messages": HI, "max_tokens": 1, "reasoning_effort": "low"}
+    status, body = server.post(PATH, **asked)
+    assert (status, body["error"]["param"]) == (400, "reasoning_effort")
+    tokenizer.template = "{{ reasoning_effort }}"
+    server.ask(PATH, **asked)
+    assert told == ["low"]
+
+
 def test_tools_that_may_not_be_called_are_not_shown(server, told):
     asked = {"messages": HI, "tools": [CUT], "max_tokens": 1, "chat_template_kwargs": {"deep": 1}}
     for choice, shown in (("auto", True), (None, True)):
         server.ask(PATH, tool_choice=choice, **asked)
         assert ("cut" in told.pop()) == shown
-    server.service.engines["tiny"].generator.tokenizer._template = "{{ tools is defined }}"
+    server.service.engines["tiny"].generator.tokenizer.template = "{{ tools is defined }}"
     server.ask(PATH, tool_choice="none", **asked)
     assert told.pop() == "False"
 
@@ -164,6 +201,13 @@ def test_tools_that_may_not_be_called_are_not_shown(server, told):
         ([WEAVE, CUT], {"type": "function", "function": {"name": "weave"}}),
         ([WEAVE], "required"),
         ([WEAVE, {**WEAVE, "function": {**WEAVE["function"], "name": "weave again"}}], "required"),
+        (
+            [
+                {"type": "function", "function": {"name": n, "parameters": OF_REFERENCES}}
+                for n in "ab"
+            ],
+            "required",
+        ),
     ],
 )
 def test_a_tool_has_to_be_called(server, tools, choice):

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from heddle.contexts import SamplingParams
+from heddle.pipelines.serving.app import Settings
 
 PATH = "/v1/completions"
 DRAWN = {"temperature": 0.8, "top_p": 0.9, "max_tokens": 20}
@@ -55,6 +56,22 @@ def test_a_text_is_the_generator_s(server, make_generator):
 def test_what_is_asked_for_reaches_the_sampler(server, make_generator, asked, params):
     found = server.ask(PATH, prompt="Warp", seed=11, max_tokens=20, **asked)
     assert found["choices"][0]["text"] == wanted(make_generator(), "Warp", 11, **params)
+
+
+def test_the_model_s_files_say_how_tokens_are_drawn(make_server, make_generator):
+    """Where the request does not, and unless the server is told otherwise."""
+    generators = [make_generator() for _ in range(3)]
+    for generator in generators[:2]:
+        generator.tokenizer._sampling = {"temperature": 0.5, "top_k": 2}
+    asked = {"prompt": "Warp", "seed": 5, "max_tokens": 20}
+    server = make_server({"tiny": generators[0]})
+    text = wanted(generators[2], "Warp", 5, temperature=0.5, top_k=2)
+    assert server.ask(PATH, **asked)["choices"][0]["text"] == text
+    text = wanted(generators[2], "Warp", 5, temperature=0.5)
+    assert server.ask(PATH, **asked, top_k=-1)["choices"][0]["text"] == text
+    server = make_server({"tiny": generators[1]}, settings=Settings(generation_config=False))
+    text = wanted(generators[2], "Warp", 5)
+    assert server.ask(PATH, **asked)["choices"][0]["text"] == text
 
 
 def test_choices_have_seeds_of_their_own_and_prompts_count_once(server, make_generator):

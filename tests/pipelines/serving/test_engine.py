@@ -8,6 +8,10 @@ import time
 import pytest
 from served import Gate, events, until
 
+from heddle.pipelines.generation import TextGenerator
+from heddle.pipelines.generation_step import Stepped
+from heddle.pipelines.generation_tokenizer import TextTokenizer
+
 PATH = "/v1/completions"
 LONG = {"prompt": "Warp", "max_tokens": 200, "temperature": 0, "ignore_eos": True}
 
@@ -113,7 +117,7 @@ def test_a_model_that_is_lost_is_told_to_all(make_server, generator, monkeypatch
     server = make_server({"tiny": generator})
     here = threading.Event()
 
-    def fail(contexts, masks):
+    def fail(*given):
         assert here.wait(10)
         raise RuntimeError("the device is gone")
 
@@ -143,9 +147,8 @@ def test_a_model_that_is_lost_is_told_to_all(make_server, generator, monkeypatch
 def test_a_text_that_cannot_go_on_ends_alone(make_server, generator, monkeypatch):
     server = make_server({"tiny": generator})
     run = generator._step.run
-    monkeypatch.setattr(
-        generator._step, "run", lambda contexts, masks: {0: ValueError("no number is finite")}
-    )
+    refused = Stepped({0: ValueError("no number is finite")}, [0], [[]])
+    monkeypatch.setattr(generator._step, "run", lambda *given: refused)
     status, body = server.post(PATH, **LONG)
     assert (status, body["error"]["type"]) == (500, "server_error")
     assert body["error"]["message"] == "the text could not go on: no number is finite"
@@ -181,6 +184,22 @@ def test_nothing_is_done_where_there_is_nothing_to_do(make_server, generator, mo
     assert len(seen) == before > 0
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_who_waits_for_all_of_a_text_is_not_woken_before(
+    make_server, generator, monkeypatch, stream
+):
+    monkeypatch.setattr("heddle.pipelines.serving.engine.LATE_S", 1000)
+    server = make_server({"tiny": generator})
+    engine = server.service.engines["tiny"]
+    engine._told = time.perf_counter()
+    seen = []
+    hand_out = engine._hand_out
+    monkeypatch.setattr(engine, "_hand_out", lambda: seen.append(1) or hand_out())
+    (server.stream if stream else server.ask)(PATH, **{**LONG, "max_tokens": 30})
+    assert (len(seen) > 1) == stream
+    assert server.metric("heddle_time_per_output_token_seconds_count") == 29
+
+
 def test_what_runs_ends_within_the_time_of_grace(make_server, generator, gate):
     server = make_server({"tiny": generator})
     with server.open(PATH, **LONG) as response:
@@ -204,6 +223,20 @@ def test_what_runs_longer_is_cancelled(make_server, generator, gate):
     assert not server.thread.is_alive()
     assert gate.begun == 1
     client.close()
+
+
+def test_drafts_are_counted(make_server, decoder, decoder_model):
+    """Several tokens of a step come as one piece, and each of them has its share of the time."""
+    generator = TextGenerator(decoder_model, TextTokenizer(decoder), speculate=4)
+    server = make_server({"tiny": generator})
+    asked = {"prompt": "Warp", "max_tokens": 60, "guided_regex": "(warp and weft ){4}"}
+    text = server.ask(PATH, **asked)["choices"][0]["text"]
+    assert text == "warp and weft " * 4
+    drafts = server.metric("heddle_draft_tokens_total")
+    assert server.metric("heddle_accepted_draft_tokens_total") == drafts > 40
+    assert server.metric("heddle_generated_tokens_total") == len(text) + 1
+    later = server.metric("heddle_time_per_output_token_seconds_count")
+    assert len(text) - 4 <= later <= len(text)  # all but those of the first piece
 
 
 def test_times_are_counted_by_token(make_server, generator):

@@ -5,12 +5,18 @@ import json
 import pytest
 
 from heddle.contexts import LogProbabilities
-from heddle.pipelines.generation import TextDelta
+from heddle.pipelines.generation_delta import TextDelta
 from heddle.pipelines.generation_tokenizer import TextTokenizer
+from heddle.pipelines.serving.message import Message
+from heddle.pipelines.serving.reading.pieces import Plain
 from heddle.pipelines.serving.shapes import ChatShape, CompletionShape
 
 
-@pytest.mark.parametrize("kind", [CompletionShape, ChatShape])
+def chat(tokenizer, likely):
+    return ChatShape(tokenizer, likely, lambda: Message(Plain(), str))
+
+
+@pytest.mark.parametrize("kind", [CompletionShape, chat])
 def test_what_cannot_be_is_a_number_of_json(decoder, kind):
     never = float("-inf")
     entry = LogProbabilities([-0.5], [{5: -0.5, 6: never}])

@@ -18,7 +18,7 @@ from heddle.pipelines.cli import main
 from heddle.pipelines.generation import TextGenerator
 from heddle.pipelines.generation_tokenizer import TextTokenizer
 from heddle.pipelines.language_model import build
-from heddle.pipelines.models.products import Quantization
+from heddle.pipelines.models.products import AS_STORED, Quantization
 from heddle.runtime import InferenceSession
 from heddle.runtime.errors import ArtifactError, GraphError
 
@@ -204,7 +204,7 @@ def test_groups_of_several_sizes_are_rounded_anew(decoder, tmp_path):
     arrays = dict(weights.read(Checkpoint(folder).weights))
     arrays[f"{DOWN}.g_idx"] = np.sort(arrays[f"{DOWN}.g_idx"] * 2 // 3)
     save_file(arrays, folder / "model.safetensors")
-    for asked, integers in ((None, "int8"), (INT4, "uint8"), (INT8, "int8")):
+    for asked, integers in ((AS_STORED, "int8"), (INT4, "uint8"), (INT8, "int8")):
         ends, _ = down(folder, quantization=asked)
         assert ends == {".integers": integers, ".scales": "float32"}
     ends, graph = down(folder, dtype=DType.bfloat16, quantization="float")

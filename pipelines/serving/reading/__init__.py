@@ -1,0 +1,1 @@
+"""What a model writes, read as text, reasoning and calls of tools."""
