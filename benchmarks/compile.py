@@ -28,7 +28,7 @@ import sys, time
 from heddle.graph import compile
 from heddle.pipelines import checkpoint
 from heddle.pipelines.models.embedder import sentence_embedder
-from heddle.pipelines.models.encoder_config import EncoderConfig
+from heddle.pipelines.models.encoder.config import EncoderConfig
 
 config = EncoderConfig.read(checkpoint.minilm().config)
 start = time.perf_counter()

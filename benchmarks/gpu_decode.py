@@ -59,8 +59,8 @@ def make(folder: Path, variants: Sequence[str] = ()) -> dict[str, dict[str, str]
     import gpu_variants
 
     from heddle.graph import DType, Graph, TensorType, compile
-    from heddle.pipelines.models.decoder import language_model
-    from heddle.pipelines.models.decoder_config import DecoderConfig
+    from heddle.pipelines.models.decoder.config import DecoderConfig
+    from heddle.pipelines.models.decoder.model import language_model
     from heddle.pipelines.models.products import Quantization
 
     found = {}
@@ -99,7 +99,7 @@ def weight_of(name: str, dtype: str, shape: Sequence[int], pool: Any) -> Any:
 
 def step_of(model: Any, rows: int, length: int, device: Any) -> tuple[Any, int]:
     """A call of a step for `replay`, and the bytes of weights and caches that it reads."""
-    from heddle.pipelines.generation_inputs import INPUTS, step_inputs
+    from heddle.pipelines.generation.inputs import INPUTS, step_inputs
     from heddle.runtime import Buffer
 
     artifact = model.artifact

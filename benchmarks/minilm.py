@@ -33,7 +33,7 @@ import registers
 from heddle.graph import DType, compile
 from heddle.pipelines import checkpoint, weights
 from heddle.pipelines.models.embedder import sentence_embedder
-from heddle.pipelines.models.encoder_config import EncoderConfig
+from heddle.pipelines.models.encoder.config import EncoderConfig
 from heddle.runtime import InferenceSession
 
 # batch, sequence, rounds, calls in a turn

@@ -22,9 +22,9 @@ from gpu_decode import weight_of
 
 from heddle.contexts import TextContext
 from heddle.graph import DType, compile
-from heddle.pipelines.generation_step import StepModel
-from heddle.pipelines.models.decoder import language_model
-from heddle.pipelines.models.decoder_config import DecoderConfig
+from heddle.pipelines.generation.step import StepModel
+from heddle.pipelines.models.decoder.config import DecoderConfig
+from heddle.pipelines.models.decoder.model import language_model
 from heddle.runtime import InferenceSession
 
 VOCABULARY, CACHE, PROMPT, LENGTH, ROUNDS = 32768, 8192, 128, 64, 5

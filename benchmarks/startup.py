@@ -36,7 +36,7 @@ import measure
 from heddle.graph import compile
 from heddle.pipelines import checkpoint, weights
 from heddle.pipelines.models.embedder import sentence_embedder
-from heddle.pipelines.models.encoder_config import EncoderConfig
+from heddle.pipelines.models.encoder.config import EncoderConfig
 
 PEERS = {"onnxruntime": "onnxruntime", "openvino": "openvino", "iree": "iree-base-runtime"}
 """The package whose version is that of a peer."""

@@ -34,7 +34,7 @@ def compile_model() -> float:
     from heddle.pipelines import checkpoint, weights
     from heddle.pipelines.cli.console import progress
     from heddle.pipelines.models.embedder import sentence_embedder
-    from heddle.pipelines.models.encoder_config import EncoderConfig
+    from heddle.pipelines.models.encoder.config import EncoderConfig
 
     found = checkpoint.minilm()
     start = time.perf_counter()

@@ -23,10 +23,10 @@ from heddle.contexts import SamplingParams, TextGenerationRequest
 from heddle.graph import compile
 from heddle.pipelines import language_model, weights
 from heddle.pipelines.checkpoint import Checkpoint
-from heddle.pipelines.generation import TextGenerator
-from heddle.pipelines.generation_tokenizer import TextTokenizer
-from heddle.pipelines.models import decoder
-from heddle.pipelines.models.decoder_config import DecoderConfig
+from heddle.pipelines.generation.generator import TextGenerator
+from heddle.pipelines.generation.tokenizer import TextTokenizer
+from heddle.pipelines.models.decoder import model as decoder
+from heddle.pipelines.models.decoder.config import DecoderConfig
 from heddle.runtime import InferenceSession
 
 PROMPTS = ("Once upon a time", "The warp and the weft", "To weave is to")

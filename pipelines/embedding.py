@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from heddle.pipelines.generation_tokenizer import check_text
+from heddle.pipelines.generation.tokenizer import check_text
 from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:

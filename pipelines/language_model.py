@@ -12,9 +12,9 @@ import numpy as np
 from heddle.graph import DType, Graph
 from heddle.pipelines import weights
 from heddle.pipelines.checkpoint import Checkpoint, GgufCheckpoint
-from heddle.pipelines.models.decoder import language_model
-from heddle.pipelines.models.decoder_config import DecoderConfig
-from heddle.pipelines.models.decoder_family import ModelNames
+from heddle.pipelines.models.decoder.config import DecoderConfig
+from heddle.pipelines.models.decoder.model import language_model
+from heddle.pipelines.models.decoder.traits import ModelNames
 from heddle.pipelines.models.embedder import decoder_embedder
 from heddle.pipelines.models.products import AS_STORED, Asked, AsStored, Quantization
 from heddle.pipelines.quantization import bits_of

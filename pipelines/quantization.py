@@ -79,9 +79,10 @@ def _counted(
 
 
 def _divided(groups: NDArray[np.float32], kept: NDArray[Any]) -> NDArray[np.float32]:
-    """Each group over its scale, as whole numbers; those over 0 are 0."""
+    """Each group over its scale, as whole numbers; 0 over a scale of less than 2^-126."""
     scales = widened(kept)[..., None]
-    inverse = np.divide(1, scales, out=np.zeros_like(scales), where=scales != 0)
+    normal = np.abs(scales) >= np.finfo(np.float32).smallest_normal
+    inverse = np.divide(1, scales, out=np.zeros_like(scales), where=normal)
     found: NDArray[np.float32] = np.rint(groups * inverse)
     return found
 

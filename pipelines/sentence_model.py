@@ -9,8 +9,8 @@ from heddle.pipelines import weights
 from heddle.pipelines.checkpoint import Checkpoint
 from heddle.pipelines.models.config_values import Values
 from heddle.pipelines.models.embedder import sentence_embedder
-from heddle.pipelines.models.encoder_config import EncoderConfig
-from heddle.pipelines.models.encoder_names import NAMES
+from heddle.pipelines.models.encoder.config import EncoderConfig
+from heddle.pipelines.models.encoder.names import NAMES
 from heddle.pipelines.models.scorer import ARCHITECTURE, ScorerConfig, pair_scorer
 from heddle.pipelines.sentence_head import read_head
 from heddle.pipelines.stored.product import FLOATS

@@ -2,8 +2,8 @@
 
 An integer n without a sign is q and the middle of its range, 8 or 128. So a row of x times a weight
 is the product by q, and for each group the sum of x times the minimum and the middle's share, which
-depends on weights alone. Sums and that product are of float32, n / group as wide as the other, and
-are added to it before it is rounded.
+depends on weights alone. That second product has one step along k for each group. It is of float32,
+as the sums are, and is added to the first one before that is rounded.
 """
 
 from __future__ import annotations
@@ -55,8 +55,7 @@ def _correction(operation: Any, x: Any, scales: Any, minimums: Any, offsets: lis
     middle = m.number(operation, RAISED[attrs["bits"]], DType.float32)
     middles = m.create(operation, "mul", [scales, middle])
     middles = m.create(operation, "add", [minimums, middles])
-    *front, second, last = range(m.tensor(middles).rank)
-    right = m.create(operation, "transpose", [middles], permutation=(*front, last, second))
+    right = m.turned(operation, middles)
     if offsets:
         return m.create(operation, "grouped_matmul", [sums, right, *offsets])
     return m.create(operation, "matmul", [sums, right], precision="full")

@@ -174,6 +174,12 @@ def cast(like: Any, value: Any, dtype: DType) -> Any:
     return create(like, "cast", [value], dtype=dtype)
 
 
+def turned(like: Any, value: Any) -> Any:
+    """`value` with its last two axes exchanged, by a transpose before `like`."""
+    *front, second, last = range(tensor(value).rank)
+    return create(like, "transpose", [value], permutation=(*front, last, second))
+
+
 def number(like: Any, value: float, dtype: DType) -> Any:
     """A new constant before `like`, on the device of its result."""
     result = TensorType(dtype, (), tensor(like.results[0]).device)

@@ -77,8 +77,8 @@ def check_attention(names: Sequence[str], types: Types, ranks: Sequence[int], at
         raise GraphError(f"wanted heads, and a size of them, got query {query} and key {key}")
     if query[1].divided(key[-2]) is None:
         raise GraphError(f"wanted key heads that divide the query's {query[1]}, got {key[-2]}")
-    least = key[-1].static or attrs["value_size"]
-    if not 0 <= attrs["value_size"] <= least:
+    most = key[-1].static or attrs["value_size"]
+    if not 0 <= attrs["value_size"] <= most:
         raise GraphError(
             f"value_size: wanted 0, or 1 to the head size {key[-1]}, got {attrs['value_size']}"
         )

@@ -26,7 +26,7 @@ KERNEL = Kernel(
     "cpu",
     emit_paged_attention,
     launch,
-    cut.unsupported,
+    ragged.unsupported,
     checks=True,
     uses=cut.uses,
 )

@@ -31,7 +31,7 @@ KERNEL = Kernel(
     "cpu",
     emit_ragged_attention,
     launch,
-    cut.unsupported,
+    ragged.unsupported,
     checks=True,
     uses=cut.uses,
 )

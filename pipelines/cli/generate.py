@@ -26,7 +26,7 @@ from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
     from heddle.contexts import SamplingParams, TextGenerationRequest
-    from heddle.pipelines.generation import TextGenerator
+    from heddle.pipelines.generation.generator import TextGenerator
     from heddle.pipelines.models.products import Asked
     from heddle.runtime import Model
 
@@ -102,8 +102,8 @@ def generate(
         raise click.UsageError("wanted --json-schema or --regex, got both")
     sampling = sampling_of(**chosen)  # first: what is wrong here needs no model
     with packages_of_generate():
-        from heddle.pipelines.generation import CACHE_TOKENS, TextGenerator
-        from heddle.pipelines.generation_tokenizer import TextTokenizer
+        from heddle.pipelines.generation.generator import CACHE_TOKENS, TextGenerator
+        from heddle.pipelines.generation.tokenizer import TextTokenizer
         from heddle.pipelines.gguf.file import is_gguf
 
     form = response_format(json_schema) if json_schema else None

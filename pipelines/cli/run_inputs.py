@@ -73,7 +73,7 @@ def make_inputs(
     """One array for each input of `artifact`, random where none is given."""
     import numpy as np
 
-    from heddle.pipelines.generation_inputs import is_language_model, step_inputs
+    from heddle.pipelines.generation.inputs import is_language_model, step_inputs
     from heddle.runtime import narrow_floats
 
     check_names("--input", given, [row["name"] for row in artifact.inputs])
@@ -105,7 +105,7 @@ def with_cache(
     artifact: Artifact, given: dict[str, NDArray[Any]], dims: dict[str, int]
 ) -> dict[str, int]:
     """`dims` with the `cache_blocks` of a step, for which there is memory."""
-    from heddle.pipelines.generation_inputs import check_cache
+    from heddle.pipelines.generation.inputs import check_cache
     from heddle.runtime import CPU
 
     sizes = sizes_of(artifact, given, dims)

@@ -233,9 +233,9 @@ def ready_model(
     """A model with its tokenizer; `path` is where it comes from."""
     from heddle.pipelines.cli.texts import TextFiles
     from heddle.pipelines.embedding import SentenceEmbedder
-    from heddle.pipelines.generation import CACHE_TOKENS, TextGenerator
-    from heddle.pipelines.generation_inputs import is_language_model
-    from heddle.pipelines.generation_tokenizer import TextTokenizer
+    from heddle.pipelines.generation.generator import CACHE_TOKENS, TextGenerator
+    from heddle.pipelines.generation.inputs import is_language_model
+    from heddle.pipelines.generation.tokenizer import TextTokenizer
     from heddle.pipelines.ranking import PairScorer
 
     if not is_language_model(model.artifact):

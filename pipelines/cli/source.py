@@ -18,7 +18,7 @@ from heddle.graph import DType, Graph
 from heddle.pipelines import checkpoint, language_model, onnx, sentence_model
 from heddle.pipelines.checkpoint import GgufCheckpoint
 from heddle.pipelines.cli.onnx_sizes import Sizes
-from heddle.pipelines.models.decoder_families import FAMILIES
+from heddle.pipelines.models.decoder.families import FAMILIES
 from heddle.pipelines.models.products import AS_STORED, Asked, AsStored
 from heddle.pipelines.models.text_part import text_part
 from heddle.pipelines.weights import Array

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from heddle.pipelines.gguf.file import GgufFile
-from heddle.pipelines.models.decoder_families import FAMILIES
+from heddle.pipelines.models.decoder.families import FAMILIES
 from heddle.pipelines.quantization import bits_of, widened
 from heddle.pipelines.stored.gguf import DTYPES, floats_of
 from heddle.runtime.errors import GraphError
@@ -68,11 +68,13 @@ REFUSED = {
     "attention.clamp_kqv": 0.0,
     "attention.max_alibi_bias": 0.0,
     "attention.group_norm_groups": 0,
+    "expert_gating_func": 1,
+    "expert_weights_scale": 1.0,
     "rope.scaling.yarn_ext_factor": 1.0,
     "rope.scaling.yarn_log_multiplier": 0.0,
     "use_parallel_residual": False,
 }
-"""Keys of what these graphs do not compute, and the value that says so."""
+"""Keys of what these graphs do not compute, and the value that says so; 1 is softmax."""
 
 PLAIN = re.compile(r"blk\.(\d{1,9})\.ffn_down\.weight")
 """The name of a tensor of those layers that have no mixture of experts."""

@@ -50,6 +50,9 @@ PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})")
 NUMBER, COUNT = "split.no", "split.count"
 """The keys of a file's number among these, from 0 on, and of how many there are."""
 
+TENSORS = "split.tensors.count"
+"""The key of how many tensors all of them have, which each file may say."""
+
 
 def is_gguf(path: Path) -> bool:
     """Whether a path is one by its name; a folder is none."""
@@ -123,6 +126,10 @@ class GgufFile:
             if twice:
                 raise part.bad(f"{min(twice)}: wanted it in one of {count} files, got it again")
             tensors |= part.tensors
+        for part in parts:
+            said = part.values.get(TENSORS, len(tensors))
+            if said != len(tensors):
+                raise part.bad(f"{TENSORS}: wanted {len(tensors)}, as all files have, got {said}")
         mappings = tuple(mapping for part in parts for mapping in part.mappings)
         return GgufFile(path, first.values, tensors, mappings)
 

@@ -18,9 +18,9 @@ from tokenizers import (
     processors,
 )
 
+from heddle.pipelines.generation.tokenizer_files import TokenizerFiles, sampling_of
 from heddle.pipelines.gguf.file import GgufFile
 from heddle.pipelines.gguf.splitting import SPLITTINGS
-from heddle.pipelines.tokenizer_files import TokenizerFiles, sampling_of
 from heddle.runtime.errors import GraphError
 
 KEY = "tokenizer.ggml"

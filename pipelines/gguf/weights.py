@@ -9,8 +9,8 @@ import numpy as np
 
 from heddle.pipelines.gguf.config import FREQUENCIES, LONG, SHORT, architecture, values_of
 from heddle.pipelines.gguf.file import GgufFile, Tensor
-from heddle.pipelines.models.decoder_families import FAMILIES
-from heddle.pipelines.models.decoder_family import Family
+from heddle.pipelines.models.decoder.families import FAMILIES
+from heddle.pipelines.models.decoder.traits import Family
 from heddle.pipelines.quantization import array_of, bits_of, narrowed, widened
 from heddle.pipelines.stored.gguf import DTYPES, Gguf, floats_of, in_halves
 from heddle.pipelines.stored.selection import Stored

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from heddle.graph import DeviceRef, Dim, DType, Graph, TensorType, TensorValue, ops
 from heddle.pipelines.models.activations import ACTIVATIONS
-from heddle.pipelines.models.decoder import Decoder
-from heddle.pipelines.models.decoder_attention import Whole
-from heddle.pipelines.models.decoder_config import DecoderConfig
-from heddle.pipelines.models.decoder_family import ModelNames
-from heddle.pipelines.models.encoder import Encoder
-from heddle.pipelines.models.encoder_config import EncoderConfig
-from heddle.pipelines.models.encoder_layers import Layers
+from heddle.pipelines.models.decoder.attention import Whole
+from heddle.pipelines.models.decoder.config import DecoderConfig
+from heddle.pipelines.models.decoder.model import Decoder
+from heddle.pipelines.models.decoder.traits import ModelNames
+from heddle.pipelines.models.encoder.config import EncoderConfig
+from heddle.pipelines.models.encoder.layers import Layers
+from heddle.pipelines.models.encoder.model import Encoder
 from heddle.pipelines.models.pooling import pool
 from heddle.pipelines.models.products import Products, Quantization
 

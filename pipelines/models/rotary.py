@@ -91,10 +91,14 @@ def read(values: Mapping[str, Any], kind: str, head: int, longest: int, plain: b
     given = (rows.get("rope_theta"), newer.get("rope_theta"), local, values.get("rope_theta"))
     theta = next((value for value in given if value is not None), 10000.0)
     check_positive("rope_theta", theta, 1)
-    share = next((of[PART] for of in (rows, newer, values) if of.get(PART)), 1.0)
+    shares = [of[PART] for of in (rows, newer, values) if of.get(PART) is not None]
+    share = next(iter(shares), 1.0)
     check_positive(PART, share)
-    size = values.get(TURNED, int(head * min(share, 2)))
+    part = int(head * min(share, 2))
+    size = values.get(TURNED, part)
     check_count(TURNED, size, 0)
+    if shares and size != part:
+        raise GraphError(f"{TURNED}: wanted {part}, as {PART} says, got {size}")
     if size % 2 or not 0 < size <= head:
         said = values.get(TURNED, share)
         raise GraphError(

@@ -13,9 +13,9 @@ from heddle.graph import DType, Graph, TensorValue, ops
 from heddle.pipelines.models.activations import ACTIVATIONS
 from heddle.pipelines.models.config_values import Values
 from heddle.pipelines.models.embedder import text_inputs
-from heddle.pipelines.models.encoder import Encoder
-from heddle.pipelines.models.encoder_config import EncoderConfig
-from heddle.pipelines.models.encoder_layers import Layers
+from heddle.pipelines.models.encoder.config import EncoderConfig
+from heddle.pipelines.models.encoder.layers import Layers
+from heddle.pipelines.models.encoder.model import Encoder
 from heddle.pipelines.models.pooling import pool
 
 ARCHITECTURE = "ForSequenceClassification"

@@ -30,6 +30,36 @@ WITH_TEXT = {
 Beside each is what `tie_word_embeddings` is where the configuration does not say.
 """
 
+_LLAMA = {
+    "vocab_size": 32000,
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-6,
+}
+
+LEFT_OUT: dict[str, dict[str, Any]] = {
+    "llama": _LLAMA,
+    "mistral": {
+        **_LLAMA,
+        "intermediate_size": 14336,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 131072,
+    },
+    "qwen2": {
+        **_LLAMA,
+        "vocab_size": 151936,
+        "intermediate_size": 22016,
+        "max_position_embeddings": 32768,
+    },
+}
+"""What a `text_config` of these types may leave out: what transformers has by default.
+
+The checkpoints of LLaVA, which are older than its version 5, do.
+"""
+
 
 def text_part(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a `config.json` says of the part that texts go through: all, or its `text_config`."""
@@ -40,4 +70,5 @@ def text_part(values: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(text, dict):
         raise GraphError(f"text_config: wanted a JSON object, got {text!r}")
     said = (values.get(TIED), text.get(TIED), WITH_TEXT[kind])
-    return {**text, TIED: next(tied for tied in said if tied is not None)}
+    sizes = LEFT_OUT.get(str(text.get("model_type")), {})
+    return {**sizes, **text, TIED: next(tied for tied in said if tied is not None)}

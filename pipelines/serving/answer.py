@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from heddle.pipelines.generation_delta import TextDelta
+from heddle.pipelines.generation.delta import TextDelta
 from heddle.pipelines.serving.errors import ApiError
 
 if TYPE_CHECKING:

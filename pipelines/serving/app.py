@@ -20,7 +20,7 @@ from starlette.responses import StreamingResponse
 
 from heddle.contexts import RequestID
 from heddle.pipelines.embedding import SentenceEmbedder
-from heddle.pipelines.generation import TextGenerator
+from heddle.pipelines.generation.generator import TextGenerator
 from heddle.pipelines.ranking import PairScorer
 from heddle.pipelines.serving import tokens, translation
 from heddle.pipelines.serving.answer import Answer

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from heddle.contexts import TextGenerationRequest
-from heddle.pipelines.generation import TextGenerator
-from heddle.pipelines.generation_delta import TextDelta
+from heddle.pipelines.generation.delta import TextDelta
+from heddle.pipelines.generation.generator import TextGenerator
 from heddle.pipelines.serving.answer import Answer, Receive
 from heddle.pipelines.serving.errors import ApiError, LostError, QueueFullError, refused
 from heddle.pipelines.serving.metrics import ModelMetrics

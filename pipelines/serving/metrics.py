@@ -10,8 +10,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from heddle.pipelines.generation import TextGenerator
-from heddle.pipelines.generation_schedule import Load
+from heddle.pipelines.generation.generator import TextGenerator
+from heddle.pipelines.generation.schedule import Load
 
 __all__ = ["CONTENT_TYPE_LATEST", "Metrics", "ModelMetrics"]
 

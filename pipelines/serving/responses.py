@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from heddle.pipelines.generation_delta import TextDelta
+from heddle.pipelines.generation.delta import TextDelta
 from heddle.pipelines.serving.answer import Answer
 from heddle.pipelines.serving.errors import ApiError, failure
 from heddle.pipelines.serving.records import TextAsked

@@ -10,8 +10,8 @@ from itertools import accumulate
 from typing import Any
 
 from heddle.contexts import LogProbabilities
-from heddle.pipelines.generation_delta import TextDelta
-from heddle.pipelines.generation_tokenizer import UNFINISHED, TextTokenizer
+from heddle.pipelines.generation.delta import TextDelta
+from heddle.pipelines.generation.tokenizer import UNFINISHED, TextTokenizer
 from heddle.pipelines.serving.message import Message
 
 

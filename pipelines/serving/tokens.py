@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.contexts import RequestID, TextGenerationRequest
-from heddle.pipelines.generation import TextGenerator
+from heddle.pipelines.generation.generator import TextGenerator
 from heddle.pipelines.serving import translation
 from heddle.pipelines.serving.errors import ApiError, refused
 from heddle.pipelines.serving.records import DetokenizeAsked, TokenizeAsked

@@ -7,7 +7,7 @@ Words hold integers that follow each other along n, in an order of their own, bo
 from __future__ import annotations
 
 from heddle.pipelines.stored.integers import WORD, affine, unpacked_rows
-from heddle.pipelines.stored.parts import Parts, Settings, choice, group_size
+from heddle.pipelines.stored.parts import Parts, Settings, choice, group_size, variant
 from heddle.pipelines.stored.product import Product
 
 BITS = 4
@@ -24,7 +24,7 @@ class Awq:
 
     def __init__(self, settings: Settings) -> None:
         choice(settings, "bits", (BITS,))
-        choice(settings, "version", ("gemm", "GEMM"), "gemm")
+        variant(settings, "version", ("gemm", "GEMM"))
         self.group = group_size(settings)
 
     def product(self, parts: Parts) -> Product:

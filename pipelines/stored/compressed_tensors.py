@@ -22,6 +22,7 @@ from heddle.pipelines.stored.parts import (
     Settings,
     block_size,
     choice,
+    group_size,
     section,
     wrong,
 )
@@ -60,11 +61,15 @@ class CompressedTensors:
         if settings.get("transform_config"):
             raise wrong(settings, "transform_config", "none", settings["transform_config"])
         self.block: Block | None = None
+        self.sizes: set[int] = set()
         groups = section(settings, "config_groups")
         for name in groups.keys() - {METHOD}:
             group = section(groups, name)
             choice(group, "format", FORMATS, own)
-            self.block = block_size(section(group, "weights"), "block_structure") or self.block
+            weights = section(group, "weights")
+            self.block = block_size(weights, "block_structure") or self.block
+            if weights.get("group_size") is not None:
+                self.sizes |= {group_size(weights)} - {0}
 
     def product(self, parts: Parts) -> Product:
         """The weight with these parts."""
@@ -79,7 +84,7 @@ class CompressedTensors:
         if parts.dtype(".weight") == "int8":
             sign = np.uint8(128)
             return self._integers(parts, 8, (n, k), lambda: values.view(np.uint8) ^ sign)
-        scales, group = scales_of(parts, SCALE, (n, k), self.block)
+        scales, group = self._scales(parts, (n, k))
         return Scaled(
             (n, k),
             parts.dtype(".weight"),
@@ -88,6 +93,21 @@ class CompressedTensors:
             scales,
             scales_in=parts.dtype(SCALE),
         )
+
+    def _scales(
+        self, parts: Parts, shape: tuple[int, int]
+    ) -> tuple[Callable[[], NDArray[np.float32]], int]:
+        """What makes the scales, [n, groups], and the elements of a group.
+
+        Raises:
+            ArtifactError: Groups are not of a size that the configuration says, if it says some.
+        """
+        scales, group = scales_of(parts, SCALE, shape, self.block)
+        wide = group in (shape[1], self.block and self.block[1])
+        if self.sizes and group not in self.sizes and not wide:
+            sizes = " or ".join(map(str, sorted(self.sizes)))
+            raise parts.error(SCALE, f"scales of {sizes} of {shape[1]} elements", f"of {group}")
+        return scales, group
 
     def _integers(
         self,
@@ -98,7 +118,7 @@ class CompressedTensors:
     ) -> Product:
         """The weight of integers without a sign, which its middle was added to."""
         (n, k), middle = shape, np.int16(2 ** (bits - 1))
-        scales, group = scales_of(parts, SCALE, shape, self.block)
+        scales, group = self._scales(parts, shape)
         groups = -(-k // group)
 
         def zeros() -> NDArray[Any]:

@@ -2,7 +2,8 @@
 
 A block is 32 or 256 elements along k. It has a scale in float16, and may have a minimum; one of 256
 has the scales and minimums of its eight groups in 6 bits each, in units of these. Elements are
-integers; those of the types IQ4 are the numbers of integers in a table.
+integers; those of the types IQ4 are the numbers of integers in a table. Those of MXFP4, and its
+scales, are what `heddle.pipelines.stored.mxfp4` says, but that no scale is NaN.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from heddle.pipelines.stored.mxfp4 import DOUBLED, halved
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,12 +40,14 @@ class Blocks:
         values: Makes them of blocks, [..., elements].
         scales: Makes the scales, float32 [..., groups].
         minimums: Makes the minimums, as scales; None: there are none.
+        scales_in: As `Product.scales_in` has it.
     """
 
     kind: str
     values: Callable[[Bytes], NDArray[Any]]
     scales: Callable[[Bytes], Sides]
     minimums: Callable[[Bytes], Sides] | None = None
+    scales_in: str = "float16"
 
 
 def _halves(found: Bytes) -> Bytes:
@@ -140,5 +145,11 @@ TYPES = {
     "Q5_K": Blocks("uint8", _values_of_q5_k, _scales_of_k, _minimums_of_k),
     "IQ4_NL": Blocks("int8", lambda blocks: NONLINEAR[_halves(blocks[..., 2:])], _first),
     "IQ4_XS": Blocks("int8", _values_of_iq4_xs, _scales_of_iq4_xs),
+    "MXFP4": Blocks(
+        "int8",
+        lambda blocks: DOUBLED[_halves(blocks[..., 1:])],
+        lambda blocks: halved(blocks[..., :1]),
+        scales_in="",
+    ),
 }
 """The types of tensors whose values a graph holds."""

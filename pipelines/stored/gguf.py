@@ -112,7 +112,7 @@ def _product(kind: str, rows: Bytes, heads: int) -> Product:
         lambda: held.values(blocks()).reshape(shape),
         lambda: of_groups(held.scales),
         None if minimums is None else lambda: of_groups(minimums),
-        scales_in="float16",
+        scales_in=held.scales_in,
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from heddle.pipelines.stored.integers import WORD, affine, places_of, unpacked, unpacked_rows
-from heddle.pipelines.stored.parts import Parts, Settings, choice, group_size
+from heddle.pipelines.stored.parts import Parts, Settings, choice, group_size, variant
 from heddle.pipelines.stored.product import Product
 
 
@@ -24,7 +24,7 @@ class Gptq:
     def __init__(self, settings: Settings) -> None:
         self.bits: int = choice(settings, "bits", (4, 8))
         self.group = group_size(settings)
-        form = choice(settings, "checkpoint_format", ("gptq", "gptq_v2"), "gptq")
+        form = variant(settings, "checkpoint_format", ("gptq", "gptq_v2"))
         self.lag = 0 if form == "gptq_v2" else 1
 
     def product(self, parts: Parts) -> Product:

@@ -59,6 +59,12 @@ def integers(blocks: NDArray[np.uint8]) -> NDArray[np.int8]:
 
 def scales(exponents: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Half the scales with these exponents."""
-    found: NDArray[np.float32] = np.ldexp(np.float32(1), exponents.astype(np.int32) - (BIAS + 1))
+    found = halved(exponents)
     found[exponents == NONE] = np.nan
+    return found
+
+
+def halved(exponents: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Half the powers of two with these exponents, of which none is NaN."""
+    found: NDArray[np.float32] = np.ldexp(np.float32(1), exponents.astype(np.int32) - (BIAS + 1))
     return found

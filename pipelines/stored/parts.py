@@ -102,6 +102,21 @@ def choice(settings: Settings, key: str, wanted: Sequence[Any], default: Any = N
     return value
 
 
+def variant(settings: Settings, older: str, wanted: Sequence[str]) -> str:
+    """Which of the variants `wanted` it is, in small letters: by default the first one.
+
+    `format` says so, and by an `older` name of that key.
+
+    Raises:
+        GraphError: It is another one, or both keys are there and differ.
+    """
+    keys = [key for key in (older, "format") if settings.get(key) is not None]
+    said = [choice(settings, key, wanted).lower() for key in keys]
+    if len(set(said)) > 1:
+        raise wrong(settings, "format", f"{said[0]!r}, as {older} says", said[1])
+    return next(iter(said), wanted[0])
+
+
 def group_size(settings: Settings) -> int:
     """The elements along k with one scale; 0: the whole row has one.
 

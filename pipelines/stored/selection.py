@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from heddle.pipelines.quantization import array_of, bits_of
+from heddle.pipelines.quantization import array_of, bits_of, widened
 from heddle.pipelines.stored.awq import Awq
 from heddle.pipelines.stored.compressed_tensors import CompressedTensors
 from heddle.pipelines.stored.fp8 import Fp8
@@ -184,10 +184,13 @@ class Stored:
             raise self._bad(f"{stem}{END}: wanted groups in an order of their own, got {got}")
         made = product.quantized(form)
         for side in made[1:]:
-            if scales == "float16" and not np.isfinite(bits_of(side)).all():
+            kept = widened(bits_of(side))
+            if np.isnan(kept).any():
+                raise self._bad(f"{stem}{END}: wanted scales that are numbers, got nan")
+            if np.isinf(kept).any():
                 raise self._bad(
-                    f"{stem}{END}: wanted scales that float16 has, got larger ones: take "
-                    "--quantize int8 or float"
+                    f"{stem}{END}: wanted scales that {scales} has, got larger ones: take "
+                    "--quantize float"
                 )
         order = {} if product.order is None else {f"{stem}{ORDER}": product.order}
         return dict(zip(names, made, strict=True)) | (order if form.ordered else {})

@@ -13,13 +13,13 @@ from heddle.graph import compile
 from heddle.pipelines import weights
 from heddle.pipelines.bench import limits, runner
 from heddle.pipelines.checkpoint import Checkpoint
-from heddle.pipelines.generation import TextGenerator
-from heddle.pipelines.generation_tokenizer import TextTokenizer
+from heddle.pipelines.generation.generator import TextGenerator
+from heddle.pipelines.generation.tokenizer import TextTokenizer
 from heddle.pipelines.language_model import build as language_model_of
-from heddle.pipelines.models.decoder import language_model
-from heddle.pipelines.models.decoder_config import DecoderConfig
+from heddle.pipelines.models.decoder.config import DecoderConfig
+from heddle.pipelines.models.decoder.model import language_model
 from heddle.pipelines.models.embedder import sentence_embedder
-from heddle.pipelines.models.encoder_config import EncoderConfig
+from heddle.pipelines.models.encoder.config import EncoderConfig
 from heddle.pipelines.sentence_model import build
 from heddle.runtime import InferenceSession, Model
 

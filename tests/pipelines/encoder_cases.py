@@ -8,9 +8,9 @@ from encoder_weights import weight
 
 from heddle.graph import DType, Graph, compile, ops
 from heddle.pipelines.models.embedder import text_inputs
-from heddle.pipelines.models.encoder import Encoder
-from heddle.pipelines.models.encoder_config import EncoderConfig
-from heddle.pipelines.models.encoder_layers import Layers
+from heddle.pipelines.models.encoder.config import EncoderConfig
+from heddle.pipelines.models.encoder.layers import Layers
+from heddle.pipelines.models.encoder.model import Encoder
 from heddle.runtime import InferenceSession
 
 GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "encoders.npz")

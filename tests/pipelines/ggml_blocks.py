@@ -11,6 +11,7 @@ HALVES = {
     "Q6_K": (208,),
     "Q2_K": (80, 82),
     "Q3_K": (108,),
+    "MXFP4": (),
 }
 """Where blocks have numbers in float16, if not in the beginning alone."""
 
@@ -20,6 +21,8 @@ def drawn(kind, *shape):
     rng = np.random.default_rng(0)
     block, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
     rows = rng.integers(0, 256, (*shape[:-1], shape[-1] // block, size), np.uint8)
+    if kind == "MXFP4":
+        rows[..., 0] = rng.integers(110, 140, rows.shape[:-1])
     for at in HALVES.get(kind, (0,)):
         scales = rng.standard_normal((*rows.shape[:-1], 1)).astype(np.float16)
         rows[..., at : at + 2] = scales.view(np.uint8)

@@ -11,7 +11,7 @@ from heddle.graph import Dim, DType, Graph, TensorType, compile, reference
 from heddle.pipelines import checkpoint, weights
 from heddle.pipelines.embedding import SentenceEmbedder, pad
 from heddle.pipelines.models.embedder import sentence_embedder
-from heddle.pipelines.models.encoder_config import EncoderConfig
+from heddle.pipelines.models.encoder.config import EncoderConfig
 from heddle.runtime import InferenceSession, InputError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "minilm.npz"

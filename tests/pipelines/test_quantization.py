@@ -71,6 +71,16 @@ def test_bfloat16_is_rounded_to_even():
     assert widened(values.astype(np.float16))[3] == np.float16(-2.5e-3)
 
 
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("signed", [True, False])
+def test_scales_that_have_no_inverse(bits, signed):
+    """Such are those below float32's normal numbers; a warning would fail the test."""
+    weight = np.zeros((1, 32), np.float32)
+    weight[0, :2] = 1e-38, -5e-39
+    for side in quantize(weight, bits, 32, signed=signed)[1:]:
+        assert np.abs(side).max() <= 1e-38
+
+
 def test_what_a_checkpoint_is_asked_for():
     bits = narrowed(weights(), "bfloat16")
     arrays = {"x.weight": Buffer.from_numpy(bits, dtype="bfloat16"), "norm.weight": weights()[0]}

@@ -11,7 +11,7 @@ from heddle.graph import DType, compile, reference
 from heddle.pipelines import weights
 from heddle.pipelines.checkpoint import Checkpoint
 from heddle.pipelines.models.embedder import sentence_embedder
-from heddle.pipelines.models.encoder_config import EncoderConfig
+from heddle.pipelines.models.encoder.config import EncoderConfig
 from heddle.pipelines.sentence_model import build
 from heddle.runtime import InferenceSession
 from heddle.runtime.errors import ArtifactError, GraphError

@@ -114,11 +114,11 @@ def _conv(operation: Any) -> Any:
     plain = taps == groups == 1 and not any(moves["padding"]) and set(moves["strides"]) == {1}
     if plain:
         matrix = m.create(operation, "reshape", [weights], shape=Shape((n, depth)))
-        right = m.create(operation, "transpose", [matrix], permutation=(1, 0))
+        right = m.turned(operation, matrix)
         return m.create(operation, "matmul", [x, right], precision="full")
     if groups == n and depth == 1:
         matrix = m.create(operation, "reshape", [weights], shape=Shape((n, taps)))
-        right = m.create(operation, "transpose", [matrix], permutation=(1, 0))
+        right = m.turned(operation, matrix)
         return m.create(operation, "depthwise_conv", [x, right], kernel=tuple(kernel), **moves)
     order = (0, *range(2, 2 + len(kernel)), 1)
     if taps > 1:
@@ -147,12 +147,24 @@ def _channels_last(operation: Any) -> Any:
 
 def _quantized_matmul(operation: Any) -> Any:
     """Minimums are a product of their own."""
-    return without_minimums(operation, lambda _: None)
+    return _of_nothing(operation) or without_minimums(operation, lambda _: None)
 
 
 def _quantized_matmul_of_floats(operation: Any) -> Any:
     """The same, where no kernel multiplies rows in 8 bits."""
-    return without_minimums(operation, _rows_as_floats)
+    return _of_nothing(operation) or without_minimums(operation, _rows_as_floats)
+
+
+def _of_nothing(operation: Any) -> Any:
+    """Where k is 0 there are no groups to scale: a product of floats, which writes zeros."""
+    x, weight, _, *others = operation.operands
+    type = m.tensor(x)
+    if type.shape[-1] != 0:
+        return None
+    right = m.turned(operation, m.cast(operation, weight, type.dtype))
+    if m.name(operation) == "quantized_grouped_matmul":
+        return m.create(operation, "grouped_matmul", [x, right, others[0]])
+    return m.create(operation, "matmul", [x, right], precision="full")
 
 
 def _rows_as_floats(operation: Any) -> Any:

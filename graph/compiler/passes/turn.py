@@ -31,11 +31,9 @@ def turn(module: Any, kind: str) -> None:
         b = operation.operands[1]
         if folded_transpose(m.owner(b)) or not (b in early or _rows(operation) >= MANY_ROWS):
             continue
-        rank = m.tensor(b).rank
-        swapped = (*range(rank - 2), rank - 1, rank - 2)
         if b not in turned:
-            turned[b] = m.create(operation, "transpose", [b], permutation=swapped)
-        operation.operands[1] = m.create(operation, "transpose", [turned[b]], permutation=swapped)
+            turned[b] = m.turned(operation, b)
+        operation.operands[1] = m.turned(operation, turned[b])
 
 
 def _along_k(operation: Any) -> bool:

@@ -31,13 +31,28 @@ STEP = 16
 LANES = 16
 """The most lanes of a vector."""
 
+ROOM = 7 * 2**15
+"""Numbers of the tokens of a row that decodes, at most: seven eighths of a MiB of the stack."""
+
 CROWD = 2**13
 """Elements of the queries of a key head, half of which fill the first cache beside their sums."""
 
 
 def drafts(spec: Spec) -> int:
-    """The most tokens of a row that decodes: with more, it is bound by what it computes."""
-    return max(1, 8 // group_of(spec))
+    """The most tokens of a row that decodes: with more, it is bound by what it computes.
+
+    Or the stack has no room for them.
+    """
+    return max(1, min(8 // group_of(spec), ROOM // held(spec)))
+
+
+def held(spec: Spec) -> int:
+    """Numbers of a token on the stack: queries, scores and shares of a step, and two sums."""
+    heads, size = spec.operands[0].shape[1:]
+    assert isinstance(heads, int)
+    assert isinstance(size, int)
+    of_step = STEP * max(statistics(spec, n) for n in (LANES // 2, LANES))
+    return heads * -(-size // LANES) * LANES + of_step + 2 * sums(spec)
 
 
 def crowded(spec: Spec) -> bool:

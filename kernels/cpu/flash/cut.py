@@ -5,21 +5,15 @@ from __future__ import annotations
 import math
 from contextlib import AbstractContextManager
 
-from heddle.kernels import convert, emit, host, row_spans, sizes
+from heddle.kernels import convert, emit, host, sizes
 from heddle.kernels.cpu import _bfloat16
 from heddle.kernels.cpu.amx.tiles import TILE_ROW
 from heddle.kernels.cpu.products.tile import ROWS
 from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
-from heddle.kernels.spec import Expr, Spec, fold, product
+from heddle.kernels.spec import Expr, Spec, fold
 
 LOG2_E = math.log2(math.e)
-
-LARGEST = 1024
-"""The largest head of ragged rows; its values may be narrower."""
-
-TOGETHER = 2**17
-"""Elements of all heads of a token, at most: the stack holds them, and their sums, a few times."""
 
 LARGEST_TILED = 128
 """The largest head size in tiles."""
@@ -28,15 +22,6 @@ SPLIT_QUERIES, FEWER, TASKS = 512, 128, 64
 """Queries of a task whose numbers are split for tiles, at most: putting 16 keys and their values on
 the stack takes as long as two tiles of scores and sums. Fewer, where there are not so many tasks
 otherwise, which the cores of a large machine share."""
-
-
-def unsupported(spec: Spec) -> str | None:
-    """Why attention of ragged rows does not take `spec`, or None."""
-    reason = row_spans.unsupported(spec, LARGEST, narrower=True)
-    elements = None if reason else product(spec.operands[0].shape[1:])
-    if isinstance(elements, int) and elements > TOGETHER:
-        return f"wanted heads of at most {TOGETHER} elements in all, got {elements}"
-    return reason
 
 
 def unit_of(spec: Spec) -> float:

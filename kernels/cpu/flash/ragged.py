@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from heddle.kernels import emit, host, memory, sizes
+from heddle.kernels import emit, host, memory, row_spans, sizes
 from heddle.kernels.cpu.amx.parts import PARTS
 from heddle.kernels.cpu.amx.tiles import TILE_ROWS
-from heddle.kernels.cpu.decode.parts import COUNTERS, drafts, most_parts, workspace
+from heddle.kernels.cpu.decode.parts import COUNTERS, ROOM, drafts, held, most_parts, workspace
 from heddle.kernels.cpu.decode.rows import Decode
 from heddle.kernels.cpu.flash.block import TILED_KEYS
 from heddle.kernels.cpu.flash.cut import fills_tiles, key_block, least_split, pair_work, splits
@@ -31,6 +31,17 @@ from heddle.kernels.cpu.flash.ragged_part import Part
 from heddle.kernels.registry import Machine
 from heddle.kernels.row_spans import QUERY_OFFSETS, Keys, RowSpans
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
+
+LARGEST = 1024
+"""The largest head; its values may be narrower."""
+
+
+def unsupported(spec: Spec) -> str | None:
+    """Why `emit_ragged` does not take `spec`, or None."""
+    reason = row_spans.unsupported(spec, LARGEST, narrower=True)
+    if reason is None and held(spec) > ROOM:
+        return f"wanted heads of which a token takes at most {ROOM} numbers, got {held(spec)}"
+    return reason
 
 
 def emit_ragged(

@@ -171,6 +171,7 @@ def test_nothing_in_constants_and_weights():
         four = graph.constant(np.zeros((0, 32), np.uint8))
         scales = graph.constant(np.zeros((0, 2), np.float32))
         ones = graph.constant(np.ones((2, 64), np.float32))
+        flat = [graph.constant(np.zeros((4, 0), kind)) for kind in (np.uint8, np.float32)]
         picture = graph.constant(np.ones((1, 5, 4), np.float32))
         graph.output(
             *(none @ values["deep"].T, x @ values["wide"].T, ops.conv(picture, zero)),
@@ -178,6 +179,7 @@ def test_nothing_in_constants_and_weights():
                 ops.quantized_matmul(ones, four, scales, bits=4, group=32, activations=kind)
                 for kind in ("float", "int8")
             ),
+            ops.quantized_matmul(none, *flat, flat[1], bits=4, group=32),
         )
     arrays = [np.ones((5, 0), np.float32), np.ones((5, 32), np.float32)]
     wanted = evaluate(graph, arrays, weights)

@@ -35,11 +35,13 @@ DOTS = [*ARCHS, "cooperlake"]
 HERE = DOTS[: DOTS.index(native_level()) + 1] if native_level() in DOTS else DOTS
 """Those of them that this CPU runs; tiles are emulated on every CPU."""
 
+BUFFER = re.compile(r"(%\d+) = alloca i8, i64 (\d+), align (\d+)")
+"""A buffer on the stack in LLVM IR: its name, bytes and alignment."""
+
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _SIGNATURE = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
 )
-_STACK = re.compile(r"(%\d+) = alloca i8, i64 (\d+), align (\d+)")
 _GUARD = 0xA5
 _NO_ACCESS = 0  # PROT_NONE
 
@@ -67,7 +69,7 @@ def load_apart(spec: Spec, arch: str):
         stack.append(Guarded(np.full(-(-count // alignment) * alignment, _GUARD, np.uint8)))
         return f"{name} = getelementptr i8, ptr inttoptr (i64 {stack[-1].address} to ptr), i64 0"
 
-    function, memory = place(to_code(_STACK.sub(guarded, llvm_ir(spec, machine)), machine))
+    function, memory = place(to_code(BUFFER.sub(guarded, llvm_ir(spec, machine)), machine))
     return amx_emulation.checked(function), (memory, *stack)
 
 

@@ -241,5 +241,5 @@ def test_the_stack():
     taken = {}
     for k in (384, 4096):
         text = native.llvm_ir(product("float32", (), 256, k, 1024), MACHINE)
-        taken[k] = sum(int(size) for size in native._STACK.findall(text) for size in size[1:2])
+        taken[k] = sum(int(size) for size in native.BUFFER.findall(text) for size in size[1:2])
     assert taken[384] < 2**19 < taken[4096] < 2**20

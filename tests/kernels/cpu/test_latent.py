@@ -7,7 +7,7 @@ from native import ARCHS, DOTS, check, run
 from reference import size
 
 from heddle.kernels.cpu.decode.parts import SLOTS, crowded
-from heddle.kernels.cpu.flash.cut import LARGEST
+from heddle.kernels.cpu.flash.ragged import LARGEST
 from heddle.kernels.registry import find
 
 TILES = "sapphirerapids"
@@ -91,8 +91,9 @@ def test_a_crowd_alone_has_the_bits_of_a_crowd_among_others():
 def test_sizes_of_heads():
     row = find(OPS[0], "cpu")
     assert row.supports(ragged.attention(OPS[0], size=LARGEST, values=512)) is None
-    many = ragged.attention(OPS[0], heads=258, key_heads=1, size=512)
-    assert row.supports(many) == "wanted heads of at most 131072 elements in all, got 132096"
+    many = ragged.attention(OPS[0], heads=128, key_heads=1, size=1024, values=512)
+    message = "wanted heads of which a token takes at most 229376 numbers, got 266752"
+    assert row.supports(many) == message
     narrow = "wanted values of whole heads of 32, got 24"
     assert find(OPS[0], "cuda").supports(ragged.attention(OPS[0], values=24)) == narrow
     message = f"wanted a head size of at most {LARGEST}, got {LARGEST + 1}"

@@ -6,8 +6,11 @@ On a stack another buffer follows, so that what a kernel does there is seen in i
 import numpy as np
 import pytest
 import ragged_batches as ragged
-from native import load_apart, run
+from native import BUFFER, llvm_ir, load_apart, run
 from reference import evaluate
+
+from heddle.kernels.cpu.decode.parts import drafts
+from heddle.kernels.registry import MACHINES
 
 CROWD = {"heads": 182, "size": 96, "values": 40}
 """So many queries of a key head that rows that decode are multiplied as prompts are."""
@@ -22,3 +25,19 @@ def test_ragged_attention(options, arch):
     (found,), _ = run(spec, arrays, dims, arch, load=load_apart)
     (wanted,) = evaluate(spec, dims, arrays)
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "tokens"),
+    [
+        ({"heads": 128, "key_heads": 128, "size": 128}, 4),
+        ({"heads": 20, "key_heads": 20, "size": 1024}, 3),
+        ({"heads": 128, "key_heads": 1, "size": 576, "values": 512}, 1),
+    ],
+)
+def test_a_thread_of_2_mib_has_room(options, tokens):
+    """Fewer tokens decode together, as drafts do, where a token has many heads."""
+    spec = ragged.attention("paged_attention", **options)
+    assert drafts(spec) == tokens
+    sizes = [int(found[2]) for found in BUFFER.finditer(llvm_ir(spec, MACHINES["x86-64-v4"]))]
+    assert sum(sizes) < 1.9 * 2**20

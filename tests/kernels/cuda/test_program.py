@@ -7,7 +7,7 @@ from cuda_program import EmulatedModel
 from heddle.graph import reference
 from heddle.pipelines.embedding import pad
 from heddle.pipelines.models.embedder import sentence_embedder
-from heddle.pipelines.models.encoder_config import EncoderConfig
+from heddle.pipelines.models.encoder.config import EncoderConfig
 
 CONFIG = EncoderConfig.of(
     {

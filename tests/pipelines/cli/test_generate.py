@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from heddle.pipelines import generation_inputs
 from heddle.pipelines.cli.console import packages_of_generate
-from heddle.pipelines.generation_step import StepModel
+from heddle.pipelines.generation import inputs
+from heddle.pipelines.generation.step import StepModel
 from heddle.runtime import Artifact
 from heddle.runtime.errors import DeviceError
 
@@ -227,7 +227,7 @@ def no_memory(monkeypatch):
     def allocate(dtype, shape, device):
         raise DeviceError(f"cpu:0: wanted {shape[0]} bytes of memory, the machine has 9")
 
-    monkeypatch.setattr(generation_inputs, "Buffer", allocate)
+    monkeypatch.setattr(inputs, "Buffer", allocate)
 
 
 def test_a_cache_that_memory_cannot_hold_says_what_it_is_made_of(
@@ -264,7 +264,7 @@ def test_a_schema_that_is_no_json_is_named(heddle, decoder, tmp_path):
 
 
 def test_the_package_that_is_missing_is_named(heddle, decoder, monkeypatch):
-    for name in ("generation_tokenizer", "tokenizer_files", "gguf.tokenizer"):
+    for name in ("generation.tokenizer", "generation.tokenizer_files", "gguf.tokenizer"):
         monkeypatch.delitem(sys.modules, f"heddle.pipelines.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     monkeypatch.setitem(sys.modules, "llguidance", None)

@@ -70,11 +70,12 @@ def split(folder, count=3, **changes):
     """A model of so many tensors, each in a file of its own; changes are numbers in the last."""
     paths = [folder / f"m-{number + 1:05d}-of-{count:05d}.gguf" for number in range(count)]
     for number, path in enumerate(paths):
-        own = {"no": number, "all": count, "tensor": number}
+        own = {"no": number, "all": count, "tensor": number, "tensors": count}
         own |= changes if number == count - 1 else {}
         writer = gguf.GGUFWriter(path, "llama")
         writer.add_uint16("split.no", own["no"])
         writer.add_uint16("split.count", own["all"])
+        writer.add_int32("split.tensors.count", own["tensors"])
         writer.add_tensor(f"x{own['tensor']}", np.full((2, 4), number, np.float32))
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
@@ -100,6 +101,10 @@ def test_several_files_of_a_model(tmp_path):
         ({"no": 1}, r"-00003-of-00003\.gguf: wanted split.no 2 and split.count 3, got 1 and 3"),
         ({"all": 4}, r"-00003-of-00003\.gguf: wanted split.no 2 and split.count 3, got 2 and 4"),
         ({"tensor": 0}, r"-00003-of-00003\.gguf: x0: wanted it in one of 3 files, got it again"),
+        (
+            {"tensors": 4},
+            r"-00003-of-00003\.gguf: split\.tensors\.count: wanted 3, as all files have, got 4$",
+        ),
     ],
 )
 def test_files_that_are_not_of_one_model(tmp_path, change, message):
@@ -189,7 +194,7 @@ def test_what_is_wrong_is_said(tmp_path, content, message):
 
 
 def test_the_package_is_loaded_for_a_file_alone(path, monkeypatch):
-    program = "import sys, heddle.pipelines.weights, heddle.pipelines.generation_tokenizer\n"
+    program = "import sys, heddle.pipelines.weights, heddle.pipelines.generation.tokenizer\n"
     program += "assert 'gguf' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
     monkeypatch.setitem(sys.modules, "gguf", None)

@@ -11,11 +11,11 @@ from heddle.contexts import SamplingParams, TextGenerationRequest
 from heddle.graph import compile
 from heddle.pipelines import weights
 from heddle.pipelines.checkpoint import GgufCheckpoint
-from heddle.pipelines.generation import TextGenerator
-from heddle.pipelines.generation_tokenizer import TextTokenizer
+from heddle.pipelines.generation.generator import TextGenerator
+from heddle.pipelines.generation.tokenizer import TextTokenizer
 from heddle.pipelines.language_model import build
-from heddle.pipelines.models.decoder import language_model
-from heddle.pipelines.models.decoder_config import DecoderConfig
+from heddle.pipelines.models.decoder.config import DecoderConfig
+from heddle.pipelines.models.decoder.model import language_model
 from heddle.pipelines.models.products import AS_STORED, AsStored
 from heddle.runtime import InferenceSession
 

@@ -14,8 +14,8 @@ from heddle.pipelines.checkpoint import GgufCheckpoint
 from heddle.pipelines.gguf.config import values_of
 from heddle.pipelines.gguf.file import GgufFile
 from heddle.pipelines.language_model import build
-from heddle.pipelines.models.decoder import language_model
-from heddle.pipelines.models.decoder_config import DecoderConfig
+from heddle.pipelines.models.decoder.config import DecoderConfig
+from heddle.pipelines.models.decoder.model import language_model
 from heddle.runtime.errors import ArtifactError, GraphError
 
 GOLDEN = np.load(Path(__file__).parents[2] / "golden" / "decoders.npz")
@@ -215,6 +215,16 @@ def test_embeddings_in_blocks_that_a_head_shares(make):
             "qwen2",
             (("qwen2.attention.causal", False, "bool"),),
             "qwen2.attention.causal: wanted True, got False",
+        ),
+        (
+            "qwen3_moe",
+            (("qwen3moe.expert_gating_func", 2, "uint32"),),
+            "qwen3moe.expert_gating_func: wanted 1, got 2",
+        ),
+        (
+            "qwen3_moe",
+            (("qwen3moe.expert_weights_scale", 2.5, "float32"),),
+            "qwen3moe.expert_weights_scale: wanted 1.0, got 2.5",
         ),
         (
             "qwen2",

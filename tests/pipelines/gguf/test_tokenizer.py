@@ -17,7 +17,7 @@ from tokenizers import (
     trainers,
 )
 
-from heddle.pipelines.generation_tokenizer import TextTokenizer
+from heddle.pipelines.generation.tokenizer import TextTokenizer
 from heddle.runtime.errors import ArtifactError, GraphError
 
 ROOT = Path(__file__).parents[3]

@@ -16,7 +16,7 @@ from heddle.graph.compiler import pipeline
 from heddle.graph.compiler.stages import known_at_init
 from heddle.pipelines import weights
 from heddle.pipelines.models.embedder import sentence_embedder
-from heddle.pipelines.models.encoder_config import EncoderConfig
+from heddle.pipelines.models.encoder.config import EncoderConfig
 from heddle.pipelines.onnx import load
 from heddle.runtime import InferenceSession
 

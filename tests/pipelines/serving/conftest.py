@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from heddle.pipelines.generation import TextGenerator
-from heddle.pipelines.generation_tokenizer import TextTokenizer
+from heddle.pipelines.generation.generator import TextGenerator
+from heddle.pipelines.generation.tokenizer import TextTokenizer
 
 sys.path.insert(0, str(Path(__file__).parent))
 from served import Running

@@ -8,9 +8,9 @@ import time
 import pytest
 from served import Gate, events, until
 
-from heddle.pipelines.generation import TextGenerator
-from heddle.pipelines.generation_step import Stepped
-from heddle.pipelines.generation_tokenizer import TextTokenizer
+from heddle.pipelines.generation.generator import TextGenerator
+from heddle.pipelines.generation.step import Stepped
+from heddle.pipelines.generation.tokenizer import TextTokenizer
 
 PATH = "/v1/completions"
 LONG = {"prompt": "Warp", "max_tokens": 200, "temperature": 0, "ignore_eos": True}

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from heddle.contexts import LogProbabilities
-from heddle.pipelines.generation_delta import TextDelta
-from heddle.pipelines.generation_tokenizer import TextTokenizer
+from heddle.pipelines.generation.delta import TextDelta
+from heddle.pipelines.generation.tokenizer import TextTokenizer
 from heddle.pipelines.serving.message import Message
 from heddle.pipelines.serving.reading.pieces import Plain
 from heddle.pipelines.serving.shapes import ChatShape, CompletionShape

@@ -6,8 +6,8 @@ import pytest
 from served import Script
 from tokenizers import AddedToken, Tokenizer
 
-from heddle.pipelines.generation import TextGenerator
-from heddle.pipelines.generation_tokenizer import TextTokenizer
+from heddle.pipelines.generation.generator import TextGenerator
+from heddle.pipelines.generation.tokenizer import TextTokenizer
 from heddle.pipelines.serving.app import Settings
 
 PATH = "/v1/chat/completions"

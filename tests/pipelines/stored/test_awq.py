@@ -36,6 +36,7 @@ def test_words_of_another_width():
     [
         ({"bits": 8}, "quantization_config of awq: bits: wanted 4, got 8$"),
         ({"version": "gemv"}, "version: wanted 'gemm' or 'GEMM', got 'gemv'$"),
+        ({"version": None, "format": "gemv"}, "format: wanted 'gemm' or 'GEMM', got 'gemv'$"),
     ],
 )
 def test_variants_that_are_not_read(change, message):
@@ -45,4 +46,4 @@ def test_variants_that_are_not_read(change, message):
 
 def test_the_version_in_capitals():
     weight = drawn()
-    same(product(weight.awq(), {**AWQ, "version": "GEMM"}), weight.floats, 32)
+    same(product(weight.awq(), {**AWQ, "version": "GEMM", "format": "gemm"}), weight.floats, 32)

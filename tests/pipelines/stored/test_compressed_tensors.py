@@ -112,6 +112,18 @@ def test_parts_that_are_missing_or_of_another_shape(change, message):
         product(parts, PACKED)
 
 
+def test_groups_of_another_size_than_the_configuration_says():
+    """The last of which would be shorter, which shapes alone do not tell."""
+    parts, settings = drawn(group=48).packed(), compressed("pack-quantized", group_size=64)
+    message = r"x\.weight_scale: wanted scales of 64 of 96 elements, got of 48$"
+    with pytest.raises(ArtifactError, match=message):
+        product(parts, settings)
+    whole = drawn(group=96)
+    same(product(whole.packed(), settings), whole.floats, 32)
+    settings = compressed("pack-quantized", group_size=-1)
+    same(product(whole.packed(), settings), whole.floats, 32)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

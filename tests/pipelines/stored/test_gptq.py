@@ -52,9 +52,12 @@ def test_a_group_of_more_than_a_row_has_takes_no_more_memory():
     same(product(weight.gptq(), {**GPTQ, "group_size": 1 << 40}), weight.floats, 32)
 
 
-def test_zeros_of_the_second_version_are_not_less_one():
+@pytest.mark.parametrize(
+    "keys", [["checkpoint_format"], ["format"], ["checkpoint_format", "format"]]
+)
+def test_zeros_of_the_second_version_are_not_less_one(keys):
     weight = drawn()
-    settings = {**GPTQ, "checkpoint_format": "gptq_v2"}
+    settings = {**GPTQ, **dict.fromkeys(keys, "gptq_v2")}
     same(product(weight.gptq(lag=0), settings), weight.floats, 32)
 
 
@@ -121,6 +124,11 @@ def test_parts_that_are_missing_or_of_another_shape(change, message):
         (
             {"checkpoint_format": "marlin"},
             "checkpoint_format: wanted 'gptq' or 'gptq_v2', got 'marlin'$",
+        ),
+        ({"format": "marlin"}, "gptq: format: wanted 'gptq' or 'gptq_v2', got 'marlin'$"),
+        (
+            {"format": "gptq_v2", "checkpoint_format": "gptq"},
+            "format: wanted 'gptq', as checkpoint_format says, got 'gptq_v2'$",
         ),
     ],
 )

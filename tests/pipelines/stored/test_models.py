@@ -15,8 +15,8 @@ from heddle.graph import DType, compile
 from heddle.pipelines import weights
 from heddle.pipelines.checkpoint import Checkpoint
 from heddle.pipelines.cli import main
-from heddle.pipelines.generation import TextGenerator
-from heddle.pipelines.generation_tokenizer import TextTokenizer
+from heddle.pipelines.generation.generator import TextGenerator
+from heddle.pipelines.generation.tokenizer import TextTokenizer
 from heddle.pipelines.language_model import build
 from heddle.pipelines.models.products import AS_STORED, Quantization
 from heddle.runtime import InferenceSession

@@ -126,6 +126,17 @@ def test_scales_that_float16_does_not_have(end):
     assert found.select(in_groups("x", (40, 96), 8, scales="bfloat16", minimums=True))
 
 
+@pytest.mark.parametrize("scales", ["float32", "float16", "bfloat16"])
+def test_scales_that_are_no_numbers(scales):
+    """Nor are those that the file has as infinite."""
+    for value, message in ((np.nan, "are numbers, got nan$"), (np.inf, f"{scales} has, got larg")):
+        parts = drawn(8).packed()
+        parts[".weight_scale"][3, 1] = value
+        found = stored(named("x", parts), compressed("pack-quantized"))
+        with pytest.raises(ArtifactError, match=rf"x\.weight: wanted scales that {message}"):
+            found.select(in_groups("x", (40, 96), 8, scales=scales, minimums=True))
+
+
 @pytest.mark.parametrize(("bits", "group"), [(4, 32), (8, 96)])
 def test_what_does_not_fit_is_rounded_anew(bits, group):
     weight = drawn()

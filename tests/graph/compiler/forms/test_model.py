@@ -9,9 +9,10 @@ from written import softmax
 from heddle.graph import ops
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler import pipeline
-from heddle.pipelines.models import activations, encoder, encoder_layers
+from heddle.pipelines.models import activations
 from heddle.pipelines.models.embedder import sentence_embedder
-from heddle.pipelines.models.encoder_config import EncoderConfig
+from heddle.pipelines.models.encoder import layers, model
+from heddle.pipelines.models.encoder.config import EncoderConfig
 
 CONFIG = EncoderConfig.of(
     {
@@ -57,7 +58,7 @@ def kernels(kind):
 def test_bert(kind, monkeypatch):
     named = kernels(kind)
     own = {"layer_norm": layer_norm, "attention": attention}
-    for file in (encoder, encoder_layers):
+    for file in (model, layers):
         monkeypatch.setattr(file, "ops", SimpleNamespace(**{**vars(ops), **own}))
     monkeypatch.setitem(activations.ACTIVATIONS, "gelu", gelu)
     assert kernels(kind) == named

@@ -4,7 +4,7 @@ func.func @main(%kc: f32[c, 4, 2, 8], %vc: f32[c, 4, 2, 8], %q: f32[t, 2, 8], %k
   %0 = rope(%q, %cos, %sin) {interleaved = false} : (f32[t, 2, 8], f32[t, 1, 4], f32[t, 1, 4]) -> f32[t, 2, 8]
   %2 = rope(%k, %cos, %sin) {interleaved = false} : (f32[t, 2, 8], f32[t, 1, 4], f32[t, 1, 4]) -> f32[t, 2, 8]
   %4 = paged_write(%kc, %2, %o, %l, %w) : (f32[c, 4, 2, 8], f32[t, 2, 8], i64[b + 1], i64[b], i32[b, m]) -> f32[c, 4, 2, 8]
-  %x = paged_attention(%0, %4, %vc, %o, %l, %w) {causal = true, scale = 1.0 : f64, softcap = 0.000000e+00 : f64, window = 0 : i64} : (f32[t, 2, 8], f32[c, 4, 2, 8], f32[c, 4, 2, 8], i64[b + 1], i64[b], i32[b, m]) -> f32[t, 2, 8]
+  %x = paged_attention(%0, %4, %vc, %o, %l, %w) {causal = true, scale = 1.0 : f64, softcap = 0.000000e+00 : f64, value_size = 0 : i64, window = 0 : i64} : (f32[t, 2, 8], f32[c, 4, 2, 8], f32[c, 4, 2, 8], i64[b + 1], i64[b], i32[b, m]) -> f32[t, 2, 8]
   %5 = paged_write(%vc, %x, %o, %l, %w) : (f32[c, 4, 2, 8], f32[t, 2, 8], i64[b + 1], i64[b], i32[b, m]) -> f32[c, 4, 2, 8]
   return %0, %4, %5 : f32[t, 2, 8], f32[c, 4, 2, 8], f32[c, 4, 2, 8]
 }
@@ -29,7 +29,7 @@ module {
     }) : (f32[c, 4, 2, 8], f32[t, 2, 8], i64[b + 1], i64[b], i32[b, m]) -> f32[c, 4, 2, 8]
     %3 = fused(%0, %2, %arg1, %arg7, %arg8, %arg9) ({
     ^bb0(%arg10: f32[t, 2, 8], %arg11: f32[c, 4, 2, 8], %arg12: f32[c, 4, 2, 8], %arg13: i64[b + 1], %arg14: i64[b], %arg15: i32[b, m]):
-      %5 = paged_attention(%arg10, %arg11, %arg12, %arg13, %arg14, %arg15) {causal = true, scale = 1.000000e+00 : f64, softcap = 0.000000e+00 : f64, window = 0 : i64} : (f32[t, 2, 8], f32[c, 4, 2, 8], f32[c, 4, 2, 8], i64[b + 1], i64[b], i32[b, m]) -> f32[t, 2, 8]
+      %5 = paged_attention(%arg10, %arg11, %arg12, %arg13, %arg14, %arg15) {causal = true, scale = 1.000000e+00 : f64, softcap = 0.000000e+00 : f64, value_size = 0 : i64, window = 0 : i64} : (f32[t, 2, 8], f32[c, 4, 2, 8], f32[c, 4, 2, 8], i64[b + 1], i64[b], i32[b, m]) -> f32[t, 2, 8]
       yield(%5) : (f32[t, 2, 8]) -> ()
     }) : (f32[t, 2, 8], f32[c, 4, 2, 8], f32[c, 4, 2, 8], i64[b + 1], i64[b], i32[b, m]) -> f32[t, 2, 8]
     %4 = fused(%arg1, %3, %arg7, %arg8, %arg9) ({

@@ -1,0 +1,1 @@
+"""Texts from a language model: requests that come and go, step by step."""

@@ -1,0 +1,1 @@
+"""Encoders of texts: one graph for all families, and what sets these apart."""
