@@ -185,5 +185,5 @@ def test_quantized_matmul_refuses_other_dtypes():
     assert supports(spec) is None
     wide = replace(spec, operands=(x, cases.tensor("uint32", 72, 12), scales))
     assert supports(wide) == "float32 by uint32 of 4 bits and float32"
-    low = replace(spec, operands=(x, weight, cases.tensor("float16", 72, 3)))
-    assert supports(low) == "float32 by uint8 of 4 bits and float16"
+    other = replace(spec, operands=(x, weight, cases.tensor("bfloat16", 72, 3)))
+    assert supports(other) == "float32 by uint8 of 4 bits and bfloat16"
