@@ -1,4 +1,4 @@
-"""Families of decoders whose layers have a mixture of experts, as in `decoder_families`."""
+"""Families of decoders whose layers have a mixture of experts, as in `families`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encoders of the BERT family as graphs; `encoder_config` says which, and what they differ in.
+"""Encoders of the BERT family as graphs; `config` says which, and what they differ in.
 
 Weights have the names of the Hugging Face checkpoint, so that its safetensors file can be given to
 `InferenceSession.load` as it is. They are cast where the encoder computes in another dtype than
