@@ -101,10 +101,9 @@ def compile_command(
     """Compile SOURCE to one artifact that needs no compiler to run.
 
     SOURCE is minilm (all-MiniLM-L6-v2, if its package is installed), a folder with config.json,
-    model.safetensors and tokenizer.json of an encoder (BERT, RoBERTa, XLM-R, DistilBERT, MPNet,
-    ModernBERT, NomicBERT) or of a language model (Llama, Mistral, Qwen2, Qwen3), a file
-    MODEL.gguf of a language model, a file MODEL.onnx, whose weights go into the artifact, or
-    FILE.py:FUNCTION, a function without arguments that returns a Graph.
+    model.safetensors and tokenizer.json of an encoder or a language model, a file MODEL.gguf of a
+    language model, a file MODEL.onnx, whose weights go into the artifact, or FILE.py:FUNCTION, a
+    function without arguments that returns a Graph.
     """
     from heddle.graph import DType, compile
     from heddle.graph.compiler.pipeline import passes_until

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 @click.option("--prompt", "prompts", multiple=True, help="May be repeated; else stdin is one.")
 @click.option("--chat", is_flag=True, help="The prompt is a user's message, by the chat template.")
 @click.option("--max-tokens", default=128, show_default=True, type=click.IntRange(1))
-@click.option("--temperature", type=float, help="0: the likeliest token.")
-@click.option("--top-k", type=int, help="-1: all.")
+@click.option("--temperature", type=float, help="0, the default: the likeliest token.")
+@click.option("--top-k", type=int, help="-1, the default: all.")
 @click.option("--top-p", type=float)
 @click.option("--min-p", type=float)
 @click.option("--repetition-penalty", type=float)
@@ -94,9 +94,8 @@ def generate(
 ) -> None:
     """Continue each prompt with MODEL, and print the text as it comes.
 
-    MODEL is the folder of a language model (Llama, Mistral, Qwen2, Qwen3) or a GGUF file of one,
-    which is compiled for this CPU, or an artifact that `heddle compile` made of it. Several prompts
-    run side by side.
+    MODEL is the folder of a language model or a GGUF file of one, which is compiled for this CPU,
+    or an artifact that `heddle compile` made of it. Several prompts run side by side.
     """
     if json_schema and regex is not None:
         raise click.UsageError("wanted --json-schema or --regex, got both")
