@@ -106,6 +106,14 @@ def _by_group(
     return by_group(zeros, offsets, one)
 
 
+def _by_panels(
+    product: Callable[..., Array], attrs: Attrs, a: Array, sides: Sequence[Array], offsets: Array
+) -> Array:
+    """The same of a packed product with these attributes."""
+    zeros = held(np.zeros((len(a), int(attrs["columns"]))), attrs["dtype"])
+    return _by_group(product, zeros, a, sides, offsets)
+
+
 def _of_one_group(types: Types) -> Types:
     """The operands of a product by the panels of one group."""
     a, weights, scales, offsets = types
@@ -160,10 +168,9 @@ def quantized_grouped_matmul_packed(
     dtype: DType,
 ) -> Array:
     """`quantized_matmul_packed` for the rows of each group, as `grouped_matmul` has them."""
-    compute = quantization.quantized_matmul_packed.row.compute
-    product = partial(compute, columns=columns, group=group, dtype=dtype)
-    zeros = held(np.zeros((len(a), int(columns))), dtype)
-    return _by_group(product, zeros, a, [weights, scales], offsets)
+    attrs = {"columns": columns, "group": group, "dtype": dtype}
+    product = partial(quantization.quantized_matmul_packed.row.compute, **attrs)
+    return _by_panels(product, attrs, a, [weights, scales], offsets)
 
 
 def _rounded_left(types: Types, attrs: Attrs) -> DType:
@@ -208,7 +215,6 @@ def rounded_grouped_matmul_packed(
     dtype: DType,
 ) -> Array:
     """`rounded_matmul_packed` for the rows of each group, as `grouped_matmul` has them."""
-    compute = rounded.rounded_matmul_packed.row.compute
-    product = partial(compute, columns=columns, group=group, dtype=dtype)
-    zeros = held(np.zeros((len(a), int(columns))), dtype)
-    return _by_group(product, zeros, a, [weights, scales], offsets)
+    attrs = {"columns": columns, "group": group, "dtype": dtype}
+    product = partial(rounded.rounded_matmul_packed.row.compute, **attrs)
+    return _by_panels(product, attrs, a, [weights, scales], offsets)

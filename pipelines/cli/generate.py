@@ -9,15 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from heddle.pipelines.cli.console import listed, packages_of_generate, print_json, progress, stdin
+from heddle.pipelines.cli.console import listed, packages_of_generate, print_json, stdin
+from heddle.pipelines.cli.loading import (
+    compiled,
+    from_artifact,
+    is_checkpoint,
+    options_of_checkpoints,
+    refuse_for_artifacts,
+    tokenizer_folder,
+)
 from heddle.pipelines.cli.options import (
     SPECULATE,
     THREADS,
     Location,
-    check_weights,
     context_option,
     generation_config_option,
-    is_given,
     quantization,
     quantize_options,
     usage_errors,
@@ -103,27 +109,16 @@ def generate(
     with packages_of_generate():
         from heddle.pipelines.generation.generator import CACHE_TOKENS, TextGenerator
         from heddle.pipelines.generation.tokenizer import TextTokenizer
-        from heddle.pipelines.gguf.file import is_gguf
 
     form = response_format(json_schema) if json_schema else None
-    if model.is_dir() or is_gguf(model):
+    if is_checkpoint(model):
         if weights:
             got = "a folder" if model.is_dir() else "a GGUF file"
             raise click.UsageError(f"--weights: wanted an artifact as MODEL, got {got}")
         held = quantization(quantize, group, activations)
         loaded = from_checkpoint(model, dtype, held, threads, context)
     else:
-        for option, given in (
-            ("--dtype", dtype),
-            ("--quantize", quantize),
-            ("--group", is_given("group")),
-            ("--activations", activations != "float"),
-            ("--context", context),
-        ):
-            if given:
-                raise click.UsageError(
-                    f"{option}: wanted a folder or a GGUF file as MODEL, got another file"
-                )
+        refuse_for_artifacts(options_of_checkpoints(dtype, quantize, activations, context))
         if tokenizer is None:
             raise click.UsageError(
                 "--tokenizer: wanted the model's folder beside an artifact, got none; a model that "
@@ -146,43 +141,16 @@ def generate(
         click.echo(summary(report), err=True)
 
 
-def tokenizer_folder(given: Path) -> Path:
-    """The folder with `tokenizer.json` and what says how a text ends; as it is, or by that file.
-
-    A GGUF file says all of it.
-    """
-    from heddle.pipelines.gguf.file import is_gguf
-
-    if given.is_dir() or is_gguf(given):
-        return given
-    if given.name != "tokenizer.json":
-        raise InputError(f"--tokenizer: wanted a folder with tokenizer.json, got the file {given}")
-    return given.parent
-
-
 def from_checkpoint(
     path: Path, dtype: str | None, held: Asked, threads: int | None, context: int | None
 ) -> Model:
     """The checkpoint that is the folder or GGUF file `path`, compiled for this CPU."""
-    from heddle.graph import DType, compile
-    from heddle.pipelines import checkpoint, language_model, weights
-    from heddle.runtime import InferenceSession
+    from heddle.graph import DType
+    from heddle.pipelines import checkpoint, language_model
 
     found = checkpoint.of_path(path)
     graph = language_model.build(found, DType(dtype) if dtype else None, held, context)
-    with progress("compiling") as report:
-        artifact = compile(graph, "cpu:native", progress=report)
-    return weights.load(InferenceSession(threads=threads), artifact, found.weights)
-
-
-def from_artifact(path: Path, weights: Path | None, threads: int | None) -> Model:
-    """The artifact at `path`, with the weights in the file `weights` or its own."""
-    from heddle.pipelines.weights import load
-    from heddle.runtime import Artifact, InferenceSession
-
-    artifact = Artifact.load(path)
-    check_weights(path, artifact, weights)
-    return load(InferenceSession(threads=threads), artifact, weights)
+    return compiled(graph, found.weights, threads)
 
 
 @usage_errors(ValueError)

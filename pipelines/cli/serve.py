@@ -8,15 +8,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from heddle.pipelines.cli.console import listed, packages_of, progress
-from heddle.pipelines.cli.generate import from_artifact, tokenizer_folder
+from heddle.pipelines.cli.console import listed, packages_of
+from heddle.pipelines.cli.loading import (
+    compiled,
+    from_artifact,
+    is_checkpoint,
+    options_of_checkpoints,
+    refuse_for_artifacts,
+    tokenizer_folder,
+)
 from heddle.pipelines.cli.options import (
     SPECULATE,
     THREADS,
     Location,
     context_option,
     generation_config_option,
-    is_given,
     quantization,
     quantize_options,
 )
@@ -134,13 +140,7 @@ def serve(
     called = names_of(models, names)
     check_options(
         models,
-        {
-            "--dtype": bool(dtype),
-            "--quantize": bool(quantize),
-            "--group": is_given("group"),
-            "--activations": activations != "float",
-            "--context": context is not None,
-        },
+        options_of_checkpoints(dtype, quantize, activations, context),
         weights,
     )
     if "" in api_keys:  # as an unset variable is: it would let everybody in
@@ -185,23 +185,13 @@ def names_of(models: Sequence[Path], given: Sequence[str]) -> list[str]:
     return names
 
 
-def is_checkpoint(path: Path) -> bool:
-    """Whether a model is to be compiled: a folder, or a GGUF file."""
-    from heddle.pipelines.gguf.file import is_gguf
-
-    return path.is_dir() or is_gguf(path)
-
-
 def check_options(
     models: Sequence[Path], of_checkpoints: Mapping[str, bool], weights: Path | None
 ) -> None:
     """Refuses options that no model takes; `of_checkpoints` says which of theirs are given."""
     checkpoints = [path for path in models if is_checkpoint(path)]
-    for option, given in of_checkpoints.items():
-        if given and not checkpoints:
-            raise click.UsageError(
-                f"{option}: wanted a folder or a GGUF file as MODEL, got another file"
-            )
+    if not checkpoints:
+        refuse_for_artifacts(of_checkpoints)
     if weights and (checkpoints or len(models) > 1):
         raise click.UsageError("--weights: wanted one artifact as MODEL, and nothing else")
 
@@ -210,15 +200,11 @@ def from_checkpoint(
     path: Path, dtype: str | None, held: Asked, threads: int | None, context: int | None
 ) -> Model:
     """The model in a folder or GGUF file, of language or of sentences, compiled for this CPU."""
-    from heddle.graph import DType, compile
+    from heddle.graph import DType
     from heddle.pipelines.cli.source import load
-    from heddle.pipelines.weights import load as load_model
-    from heddle.runtime import InferenceSession
 
     source = load(str(path), DType(dtype) if dtype else None, held, context=context)
-    with progress("compiling") as report:
-        artifact = compile(source.graph, "cpu:native", progress=report)
-    return load_model(InferenceSession(threads=threads), artifact, source.weights)
+    return compiled(source.graph, source.weights, threads)
 
 
 def ready_model(

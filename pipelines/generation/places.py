@@ -38,12 +38,10 @@ def allowed(
         A row of bits for each place, as `GrammarMasks` has them, and the drafts without what the
         grammars do not let come next.
     """
-    grammars = masks is not None and any(context.matcher is not None for context in contexts)
-    if masks is None or not grammars:
-        kept = list(drafts)
+    kept = list(drafts)
+    if masks is None or all(context.matcher is None for context in contexts):
         bitmask = free[: len(contexts) + sum(map(len, kept))]
     elif not any(drafts):
-        kept = list(drafts)
         masks.fill(contexts)
         bitmask = masks.bitmask[: len(contexts)]
     else:

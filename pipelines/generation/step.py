@@ -144,6 +144,7 @@ class StepModel:
         back = [number for row in rows for number in range(1 + len(behind[row]), 0, -1)]
         places = np.cumsum(sizes)[owners] - np.array(back, np.int64)
         inputs = self._batch.inputs
+        alike = owners == list(range(len(contexts)))  # a place for each row
         outputs = [self._results[name][: len(owners)] for name in ("tokens", "logits")]
         tokens = np.zeros(len(contexts), np.int64)
         entries: list[LogProbabilities | None] = [None] * len(contexts)
@@ -154,7 +155,7 @@ class StepModel:
                 *(inputs[n] for n in ("tokens", "positions", "row_offsets", "lengths", "blocks")),
                 places,
                 *(
-                    inputs[name] if owners == list(range(len(contexts))) else inputs[name][owners]
+                    inputs[name] if alike else inputs[name][owners]
                     for name in ("sampling", "sampling_integers")
                 ),
                 *seen(chosen, checked),

@@ -8,18 +8,6 @@ from image_models import IMAGES
 from latent_models import COMPILED_LATENTS, EVALUATED_LATENTS
 from mixture_models import COMPILED_MIXTURES, EVALUATED_MIXTURES
 
-SIZES = {
-    "vocab_size": 80,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "rms_norm_eps": 1e-5,
-    "hidden_act": "silu",
-}
-
 COMPILED = {
     "llama": {
         "model_type": "llama",

@@ -1,5 +1,7 @@
 """Those of the tiny decoders of `decoder_models.py` that are a part of a model of images, too."""
 
+from decoder_sizes import SIZES
+
 VISION = {
     "depth": 1,
     "hidden_size": 16,
@@ -18,34 +20,23 @@ VISION = {
 
 MROPE = {"rope_type": "default", "mrope_section": [4, 2, 2], "rope_theta": 1000000.0}
 
-TEXT = {
-    "vocab_size": 80,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "rms_norm_eps": 1e-5,
-}
-
 IMAGES = {
     "qwen2_vl": {
         "model_type": "qwen2_vl",
-        "text_config": {"model_type": "qwen2_vl_text", **TEXT, "rope_parameters": MROPE},
+        "text_config": {"model_type": "qwen2_vl_text", **SIZES, "rope_parameters": MROPE},
         "vision_config": VISION,
         "tie_word_embeddings": True,
     },
     "qwen2_5_vl": {
         "model_type": "qwen2_5_vl",
-        "text_config": {"model_type": "qwen2_5_vl_text", **TEXT, "rope_parameters": MROPE},
+        "text_config": {"model_type": "qwen2_5_vl_text", **SIZES, "rope_parameters": MROPE},
         "vision_config": VISION,
     },
     "qwen3_vl": {
         "model_type": "qwen3_vl",
         "text_config": {
             "model_type": "qwen3_vl_text",
-            **TEXT,
+            **SIZES,
             "head_dim": 16,
             "rope_parameters": MROPE,
         },
@@ -55,7 +46,7 @@ IMAGES = {
         "model_type": "qwen3_vl_moe",
         "text_config": {
             "model_type": "qwen3_vl_moe_text",
-            **TEXT,
+            **SIZES,
             "head_dim": 16,
             "moe_intermediate_size": 48,
             "num_experts": 8,
@@ -87,7 +78,7 @@ IMAGES = {
     },
     "mistral3": {
         "model_type": "mistral3",
-        "text_config": {"model_type": "mistral", **TEXT, "head_dim": 16, "sliding_window": None},
+        "text_config": {"model_type": "mistral", **SIZES, "head_dim": 16, "sliding_window": None},
         "vision_config": {**VISION, "model_type": "pixtral", "head_dim": 8},
         "tie_word_embeddings": False,
     },

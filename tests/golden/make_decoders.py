@@ -18,7 +18,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from decoder_models import COMPILED, EVALUATED, SIZES
+from decoder_models import COMPILED, EVALUATED
+from decoder_sizes import SIZES
 from decoder_weights import weight
 from transformers import (
     AutoConfig,
@@ -69,7 +70,7 @@ def drawn(name: str, shape: tuple[int, ...], config: PretrainedConfig) -> np.nda
 def record(name: str, changes: dict[str, object], steps: int) -> dict[str, np.ndarray]:
     """The arrays of one model."""
     texts_alone = "text_config" not in changes
-    values = {**SIZES, **changes} if texts_alone else changes
+    values = {**SIZES, "hidden_act": "silu", **changes} if texts_alone else changes
     eager = {"attn_implementation": "eager", "experts_implementation": "eager"}
     text = json.dumps(values)
     config = AutoConfig.for_model(**json.loads(text), **eager)

@@ -146,9 +146,8 @@ class Attention:
             found = split(bounded(found, DType.float32), name)
             if config.qk_norm == "head" and not last:
                 found = self.norm(f"{at}.{norm}", found, DType.float32)
-            if layer.rope is not None:
-                found = self._rotated(found, layer.rope, turns)
-                found = self._grown(found, layer.rope, turns) if name == "q" else found
+            found = self._rotated(found, layer.rope, turns)
+            found = self._grown(found, layer.rope, turns) if name == "q" else found
             if config.qk_norm == "head" and last:
                 found = self.norm(f"{at}.{norm}", found, DType.float32)
             return ops.cast(found, dtype)
@@ -186,10 +185,10 @@ class Attention:
             for part, chosen in parts.items()
         }
 
-    def _rotated(self, x: TensorValue, rope: Rope, turns: Turns) -> TensorValue:
-        """Heads whose first elements are turned."""
-        return ops.rope(x, *turns[rope], interleaved=self.config.interleaved)
+    def _rotated(self, x: TensorValue, rope: Rope | None, turns: Turns) -> TensorValue:
+        """Heads whose first elements are turned, if the layer turns them."""
+        return ops.rope(x, *turns[rope], interleaved=self.config.interleaved) if rope else x
 
-    def _grown(self, query: TensorValue, rope: Rope, turns: Turns) -> TensorValue:
+    def _grown(self, query: TensorValue, rope: Rope | None, turns: Turns) -> TensorValue:
         """Queries, grown with their position where they do."""
-        return query * turns[rope.growth][0] if rope.growth else query
+        return query * turns[rope.growth][0] if rope and rope.growth else query

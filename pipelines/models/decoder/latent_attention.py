@@ -46,12 +46,10 @@ class LatentAttention(Attention):
         query = ops.reshape(self._queries(at, x), (x.shape[0], heads, latent.head))
         found = products.linear(f"{at}.kv_a_proj_with_mqa", x, latent.cached, config.qkv_bias)
         key = ops.reshape(found[:, latent.size :], (x.shape[0], 1, latent.turned))
-        turned = query[..., latent.plain :]
-        if layer.rope is not None:
-            query = self._grown(query, layer.rope, turns)
-            turned, key = (
-                self._rotated(part, layer.rope, turns) for part in (query[..., latent.plain :], key)
-            )
+        query = self._grown(query, layer.rope, turns)
+        turned, key = (
+            self._rotated(part, layer.rope, turns) for part in (query[..., latent.plain :], key)
+        )
         normal = self._latents(f"{at}.kv_a_layernorm", found[:, : latent.size])
         new = ops.concat([ops.reshape(normal, (x.shape[0], 1, latent.size)), key], axis=-1)
         cache = rows.write(caches[0], ops.cast(new, products.dtype))

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from decoder_sizes import SIZES
 
 from heddle.pipelines.models.decoder.config import DecoderConfig
 from heddle.pipelines.models.decoder.families import FAMILIES
@@ -12,17 +13,7 @@ from heddle.pipelines.models.rotary import Rope
 from heddle.pipelines.models.rotary_scaling import Linear, LongRope, Plain, Yarn
 from heddle.runtime.errors import GraphError
 
-BASE = {
-    "model_type": "llama",
-    "vocab_size": 80,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "rms_norm_eps": 1e-5,
-}
+BASE = {"model_type": "llama", **SIZES}
 
 MIXTURE = {"model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 2}
 
