@@ -51,9 +51,9 @@ def load(
     path, colon, function = text.rpartition(":")
     is_function, is_onnx = bool(colon) and path.endswith(".py"), text.endswith(".onnx")
     given_own = _of_language_models(quantization, context)
-    if is_function or is_onnx:
-        for option in [*(["--dtype"] if dtype else []), *given_own]:
-            raise click.UsageError(f"{option}: wanted minilm or a model's folder, got {text!r}")
+    refused = ["--dtype"] if dtype else given_own
+    if refused and (is_function or is_onnx):
+        raise click.UsageError(f"{refused[0]}: wanted minilm or a model's folder, got {text!r}")
     if is_onnx:
         given = sizes or Sizes()
         found_in = onnx.load(text, dims=given.dims, shapes=given.shapes)
