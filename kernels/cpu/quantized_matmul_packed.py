@@ -6,9 +6,9 @@ bfloat16, which holds them exactly, and a step takes two elements along k; else 
 one row by int8 is beside AMX.
 
 Products of eight rows or more leave ports free on which weights are widened beside them, but not
-enough for floats: so the first tile of a block keeps its pairs for those below it. With AMX more
-than one row are multiplied in tiles instead (see `amx.narrow`, and `amx.narrow_few` for up to
-16); AVX2 has a file of its own (see `products.avx2_narrow`).
+enough for floats: so the first tile of a block keeps its pairs for those below it. With AMX most
+rows are multiplied in tiles instead (see `amx.narrow`, and for up to 16 `amx.narrow_bytes` and
+`amx.narrow_few`); AVX2 has a file of its own (see `products.avx2_narrow`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import _bfloat16
-from heddle.kernels.cpu.amx import narrow, narrow_few, products
+from heddle.kernels.cpu.amx import narrow, narrow_bytes, narrow_few, products
 from heddle.kernels.cpu.amx.tiles import TILE_ROWS
 from heddle.kernels.cpu.products import asks as products_asks
 from heddle.kernels.cpu.products import avx2_narrow, beside, panels
@@ -65,21 +65,55 @@ def emit_blocks(frame: host.Frame, kind: type[Tasks]) -> None:
     if not product.in_tiles:
         panels.emit_blocks(tasks, product.multiply)
         return
-    few = narrow_few.Few(frame, tasks, product.right) if narrow_few.fits(frame) else None
     run = narrow.Run(frame, tasks, product.right)
-    most = FEW if few is None else TILE_ROWS
+    ways = _ways_of_few(frame, tasks, product, run.sums(0))
     for rows, first, last in tasks.runs():
-        height = emit.as_index(rows.height)
-        with emit.when(emit.compare("less_equal", height, FEW)):
-            product.stage(rows)
-            for panel in emit.loop(first, last):
-                product.multiply(tasks, tasks.block(rows, panel), run.sums(0))
-        if few is not None:
-            several = emit.compare("greater", height, FEW)
-            with emit.when(several & emit.compare("less_equal", height, most)):
-                few.compute(rows, first, last)
-        with emit.when(emit.compare("greater", height, most)):
+        height, least = emit.as_index(rows.height), emit.index(0)
+        for most, compute in ways:
+            within = emit.compare("less_equal", height, most)
+            with emit.when(emit.compare("greater", height, least) & within):
+                compute(rows, first, last)
+            least = emit.index(most)
+        with emit.when(emit.compare("greater", height, least)):
             run.compute(rows, first, last)
+
+
+Compute = Callable[[Rows, Size, Size], None]
+"""Emits the results of rows by their panels from one number to before another."""
+
+
+def _ways_of_few(
+    frame: host.Frame, tasks: Tasks, product: _Product, room: Any
+) -> list[tuple[int, Compute]]:
+    """How few rows are multiplied where there are tiles: up to how many of them, by what."""
+
+    def one_by_one(rows: Rows, first: Size, last: Size) -> None:
+        for r in emit.loop(0, rows.height):
+            row = Rows(rows.row + r, emit.index(1), rows.panel)
+            product.stage(row)
+            for panel in emit.loop(first, last):
+                product.multiply(tasks, tasks.block(row, panel), room)
+
+    if not narrow_bytes.takes(frame):
+        ways = {FEW: one_by_one}
+    else:
+        least = narrow_bytes.LEAST[frame.spec.operands[1].dtype]
+        of_bytes = narrow_bytes.Few(frame, tasks)
+
+        def as_bytes(rows: Rows, first: Size, last: Size) -> None:
+            enough = emit.compare("greater_equal", emit.as_index(rows.height), least)
+            (possible,) = emit.either(
+                enough, [enough.type], lambda: [of_bytes.begin(rows, first)], lambda: [enough]
+            )
+            with emit.when(possible):
+                of_bytes.compute(rows, first, last)
+            with emit.when(possible ^ 1):
+                one_by_one(rows, first, last)
+
+        ways = {narrow_bytes.MOST: as_bytes}
+    if narrow_few.fits(frame):
+        ways[TILE_ROWS] = narrow_few.Few(frame, tasks, product.right).compute
+    return sorted(ways.items())
 
 
 class _Product:

@@ -15,8 +15,9 @@ from heddle.kernels.sizes import Size
 
 llvm = dialect("llvm")
 
-MULTIPLY = {"bfloat16": "tdpbf16ps", "uint8": "tdpbusd"}
-"""What multiplies a tile of a by one of b and adds float32 or int32, by the dtype of a."""
+MULTIPLY = {"bfloat16": "tdpbf16ps", "uint8": "tdpbusd", "int8": "tdpbssd"}
+"""What multiplies a tile of a by one of b and adds float32 or int32, by the dtype of a: bytes of b
+have signs."""
 
 TILE_ROWS, TILE_ROW = 16, 64
 """Rows of a tile, and the bytes of one."""

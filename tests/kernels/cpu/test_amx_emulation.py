@@ -44,7 +44,7 @@ def multiply(a, b, c, **changes):
     """`c + a @ b` by the instruction for the dtype of a, with `changes` to what is right."""
     m, k = a.shape[0], a.shape[1] * a.itemsize
     n, words = c.shape[1] * 4, k // 4
-    name = "tdpbusd" if a.dtype == np.uint8 else "tdpbf16ps"
+    name = {"uint8": "tdpbusd", "int8": "tdpbssd"}.get(a.dtype.name, "tdpbf16ps")
     shape = {"m": m, "n": n, "k": k, "words": words, "stride": k, "across": k, "stored": m}
     text = amx_emulation.emulated(PRODUCT.format(**(shape | {"multiply": name} | changes)))
     function, _memory = place(flatten(cpu.to_object(text, MACHINES[ARCHS[0]]), cpu.SYMBOL))
@@ -155,10 +155,11 @@ def test_infinities_and_nan():
     assert np.isnan(one([np.inf, 0], [0, 0]))
 
 
+@pytest.mark.parametrize("left", [np.uint8, np.int8])
 @pytest.mark.parametrize(("m", "k", "n"), [(16, 64, 16), (1, 4, 1), (7, 12, 5)])
-def test_products_of_bytes(m, k, n):
+def test_products_of_bytes(m, k, n, left):
     rng = np.random.default_rng(0)
-    a = rng.integers(0, 256, (m, k), np.uint8)
+    a = rng.integers(0, 256, (m, k), np.uint8).view(left)
     b = rng.integers(-128, 128, (k, n), np.int8)
     c = rng.integers(-(2**31), 2**31, (m, n)).astype(np.int32)
     wanted = c.astype(np.int64) + a.astype(np.int64) @ b.astype(np.int64)

@@ -10,7 +10,7 @@ from native import run
 from quantized_specs import HELD, close, numbers, product
 
 from heddle.kernels.cpu import quantized_matmul_packed as kernel
-from heddle.kernels.cpu.amx import narrow, narrow_few, sides, tiles
+from heddle.kernels.cpu.amx import narrow, narrow_bytes, narrow_few, sides, tiles
 from heddle.kernels.registry import MACHINES
 
 ARCH = "sapphirerapids"
@@ -23,13 +23,21 @@ def tiled(held, *extents, **options):
 
 @pytest.mark.parametrize("held", HELD)
 def test_rows_and_columns(held):
-    """Few rows take dot products, more of them take tiles."""
+    """Few rows take dot products or tiles of bytes, more of them tiles of bfloat16."""
     spec = tiled(held, "d0", 64, "d1")
-    for m, n in ((kernel.FEW, 33), (kernel.FEW + 1, 33), (16, 70), (17, 1), (70, 64)):
+    least = narrow_bytes.LEAST.get(held, narrow_bytes.MOST + 1)
+    for m, n in ((1, 33), (2, 33), (8, 40), (9, 1), (16, 70), (17, 1), (70, 64)):
         dims = {"d0": m, "d1": n}
         close(spec, dims, ARCH)
         run(spec, numbers(spec, dims), dims, ARCH)
-        assert bool(amx_emulation.products) == (m > kernel.FEW)
+        wanted = (
+            {"tdpbssd"}
+            if least <= m <= narrow_bytes.MOST
+            else {"tdpbf16ps"}
+            if m > kernel.FEW
+            else set()
+        )
+        assert set(amx_emulation.products) == wanted
 
 
 @pytest.mark.parametrize("rows", [7, 20])
@@ -54,10 +62,10 @@ def test_more_panels_than_a_run(rows):
     close(tiled("uint32", rows, 320, 32 * (narrow.RUN + 2), group=160), arch=ARCH)
 
 
-@pytest.mark.parametrize("held", ["int8", "uint32"])
+@pytest.mark.parametrize("held", ["float8_e4m3fn", "uint32"])
 @pytest.mark.parametrize("group", [32, 96, 192])
 def test_a_row_is_the_same_beside_more(held, group):
-    """Up to 16 rows take their own way through a panel, with the same sums."""
+    """Rows that are widened step by step have the sums of those that are by parts of a panel."""
     spec = tiled(held, "d0", 576, 70, group=group)
     arrays = numbers(spec, {"d0": 40})
     (many,), _ = run(spec, arrays, {"d0": 40}, ARCH)
@@ -93,7 +101,7 @@ def test_mistakes_do_not_pass(name, monkeypatch):
     native.load.cache_clear()
     monkeypatch.setattr(*MISTAKES[name])
     with pytest.raises(AssertionError):
-        close(tiled("int8", 40, 256, 32), arch=ARCH)
+        close(tiled("float8_e4m3fn", 40, 256, 32), arch=ARCH)
     native.load.cache_clear()
 
 
@@ -108,7 +116,7 @@ def test_mistakes_with_few_rows_do_not_pass(name, monkeypatch):
     native.load.cache_clear()
     monkeypatch.setattr(*FEW_MISTAKES[name])
     with pytest.raises(AssertionError):
-        close(tiled("int8", 8, 256, 32), arch=ARCH)
+        close(tiled("float8_e4m3fn", 8, 256, 32), arch=ARCH)
     native.load.cache_clear()
 
 
@@ -130,7 +138,7 @@ def test_the_machine_code(group):
 
     There is one such step for few rows, and one for more.
     """
-    text = machine_code.assembly(tiled("int8", "d0", 4096, "d1", group=group), MACHINE)
+    text = machine_code.assembly(tiled("float8_e5m2", "d0", 4096, "d1", group=group), MACHINE)
     names = ("tileloadd", "tdpbf16ps", "tilestored")
     assert [text.count(f"\t{name}\t") for name in names] == [6, 4, 4]
     assert text.count("ldtilecfg") == text.count("tilerelease") == 1

@@ -1,0 +1,160 @@
+"""Rows of bfloat16 as bytes, for AMX tiles of integers: each number is two of them.
+
+In a span along k each number becomes a multiple of a power of two, 2^-15 of the next one above the
+largest magnitude there: an integer of 16 bits, the sum of two signed bytes times 256 and 1. What is
+at least 2^-7 of the largest magnitude is exact so, other numbers are rounded, within 2^-15 of it:
+all of 512 together, in the root of the sum of squares, by less than bfloat16 rounds the largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from heddle.kernels import crosslane, emit, host, memory
+from heddle.kernels.cpu.amx import tiles
+from heddle.kernels.cpu.amx.sides import bytes_at
+from heddle.kernels.cpu.amx.tiles import TILE_ROWS
+from heddle.kernels.cpu.products.blocks import Rows
+from heddle.kernels.mlir import dialect
+
+arith, vector = dialect("arith"), dialect("vector")
+
+DIGITS = 2
+"""Bytes of a number."""
+
+PIECE = 32
+"""Elements along k that become bytes at once: two vectors of words."""
+
+BITS, LARGEST = 15, 127 * 256 + 127
+"""Of an integer, its sign aside, and the largest that is a sum of two signed bytes. The only number
+above it is 32640, if its significand is all ones: it becomes the largest one."""
+
+EXPONENT, INFINITE = 7, 0x7F80
+"""Where the exponent of a bfloat16 begins, and the magnitude of infinity: those above are NaN."""
+
+LEAST = 19
+"""The least exponent of a largest magnitude, as it is stored, for which a scale is no denormal."""
+
+ROUNDS, RAISED = 0x4B400000, 0x8080
+"""The bits of 1.5 * 2^23, the last of which counts 1, and 128 in each byte of an integer."""
+
+LOW_FIRST = (0, 4, 1, 5, 2, 6, 3, 7)
+"""Eight elements beside a word of 4-bit weights, which are in the lower halves of its bytes, then
+in the upper ones (see `pack_int4`)."""
+
+
+class Digits:
+    """The digits of up to eight rows on the stack; made in the function's entry block.
+
+    They are in tiles of 16 rows by a step along k, `step` elements. Row r has rows 2 r and 2 r + 1
+    of them, its lower digit first, and a scale for each `span`: `apart` says by how many powers of
+    two weights are too large. Weights of 4 bits are `nibbles`.
+    """
+
+    def __init__(
+        self, frame: host.Frame, k: int, step: int, span: int, nibbles: bool, apart: int
+    ) -> None:
+        self._source, self._k, self._step, self._span = frame.inputs[0], k, step, span
+        self._nibbles, self._apart = nibbles, apart
+        self._room = host.byte_buffer(TILE_ROWS * k, shared="left")
+        self._scales = host.byte_buffer(k // span * TILE_ROWS * emit.ITEM_SIZE["float32"])
+
+    def load(self, step: Any) -> Any:
+        """The tile of a step along k."""
+        place = bytes_at(self._room, step * (self._step * TILE_ROWS))
+        return tiles.load(place, self._step, row=self._step)
+
+    def scale(self, row: Any, span: Any) -> Any:
+        """That of a row's span, in every lane."""
+        scale = memory.load(self._scales, span * TILE_ROWS + row, "float32")
+        return emit.splat(scale, TILE_ROWS)
+
+    def begin(self, rows: Rows, ask: Callable[[Any], None]) -> Any:
+        """Puts the rows on the stack; returns whether all of their numbers are finite.
+
+        Beside each span, `ask(number)` may ask for memory that is wanted next; they are numbered
+        through all rows.
+        """
+        spans = self._k // self._span
+
+        def of_row(row: Any, finite: Any) -> list[Any]:
+            def of_span(span: Any, finite: Any) -> list[Any]:
+                ask(row * spans + span)
+                first = (rows.row + row) * self._k + span * self._span
+                largest = self._largest(first)
+                self._store(row, span, first, emit.maximum(largest >> EXPONENT, LEAST))
+                return [emit.compare("less", largest, INFINITE) & finite]
+
+            return emit.carry(0, spans, 1, [finite], of_span)
+
+        true = emit.compare("equal", emit.index(0), 0)
+        return emit.carry(0, rows.height, 1, [true], of_row)[0]
+
+    def _largest(self, first: Any) -> Any:
+        """The largest magnitude of a span, from element `first` on: its bits as an i32."""
+        zero = emit.constant(emit.integer(16), 0, PIECE)
+
+        def turn(i: Any, before: Any) -> list[Any]:
+            bits = memory.load(self._source, first + i, "uint16", PIECE)
+            return [emit.maximum(bits & 0x7FFF, before)]
+
+        (found,) = emit.carry(0, self._span, PIECE, [zero], turn)
+        return arith.extui(emit.integer(32), crosslane.across(found, emit.maximum))
+
+    def _store(self, row: Any, span: Any, first: Any, exponent: Any) -> None:
+        """Writes the digits of a span and its scale; `exponent` is that of bits as they are."""
+        word, single = emit.integer(32), emit.register_type("float32")
+        # A power of two by the bits of its exponent: magnitudes are below 2^(exponent - 126).
+        factor = emit.bitcast((253 + BITS - exponent) << 23, single)
+        scale = emit.bitcast((exponent - (BITS - 1 + self._apart)) << 23, single)
+        memory.store(scale, self._scales, span * TILE_ROWS + row, "float32")
+        factor = emit.splat(factor, TILE_ROWS)
+        rounds = emit.bitcast(emit.constant(word, ROUNDS, TILE_ROWS), single)
+        steps = self._span // self._step
+        for step in emit.loop(0, steps):
+            places = [self._row(row * DIGITS + d, span * steps + step) for d in range(DIGITS)]
+            for piece in range(0, self._step, PIECE):
+                words = []
+                for half in (0, TILE_ROWS):
+                    at = first + step * self._step + (piece + half)
+                    value = memory.load(self._source, at, "bfloat16", TILE_ROWS)
+                    bits = emit.bitcast(emit.fma(value, factor, rounds), word)
+                    raised = emit.minimum(bits + (RAISED - ROUNDS), LARGEST + RAISED)
+                    words.append(raised ^ RAISED)
+                for place, digits in zip(places, _by_digit(*words), strict=True):
+                    self._write(digits, place, piece)
+
+    def _row(self, row: Any, step: Any) -> Any:
+        """Where a row of a step's tile begins."""
+        return bytes_at(self._room, (step * TILE_ROWS + row) * self._step)
+
+    def _write(self, digits: Any, place: Any, piece: int) -> None:
+        """Writes 32 bytes of a step, those from element `piece` on, in the order of weights."""
+        if not self._nibbles:
+            memory.store(digits, place, piece, "uint8", alignment=PIECE)
+            return
+        order = [8 * word + i for half in (0, 4) for word in range(4) for i in LOW_FIRST[half:][:4]]
+        for half, part in enumerate(crosslane.parts(crosslane.shuffle(digits, digits, order), 2)):
+            at = half * (self._step // 2) + piece // 2
+            memory.store(part, place, at, "uint8", alignment=PIECE // 2)
+
+
+def _by_digit(low: Any, high: Any) -> list[Any]:
+    """The bytes of two vectors of words: the first ones of all words, and the second ones."""
+    byte, word = emit.integer(8), emit.integer(32)
+    count = emit.lanes_of(low)
+    # In each four words first, which costs one instruction: then their bytes are words themselves.
+    order = [
+        lane + 4 * i + d for lane in range(0, 4 * count, 16) for d in range(4) for i in range(4)
+    ]
+    turned = []
+    for value in (low, high):
+        value = vector.bitcast(emit.widen(byte, 4 * count), value)
+        value = crosslane.shuffle(value, value, order)
+        turned.append(vector.bitcast(emit.widen(word, count), value))
+    found = []
+    for digit in range(DIGITS):
+        digits = crosslane.shuffle(*turned, range(digit, 2 * count, 4))
+        found.append(vector.bitcast(emit.widen(byte, 2 * count), digits))
+    return found

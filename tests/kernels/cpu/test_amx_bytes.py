@@ -1,0 +1,206 @@
+"""Few rows by weights of 8 and 4 bits in AMX tiles of bytes, emulated, and the machine code."""
+
+import amx_emulation
+import machine_code
+import native
+import numpy as np
+import pytest
+from amx_products import ARCH, MACHINE
+from native import run
+from quantized_specs import close, numbers, product
+from reference import evaluate
+
+from heddle.kernels.cpu.amx import digits, narrow_bytes
+from heddle.runtime._core import cpu_info
+
+HELD, MOST = tuple(narrow_bytes.LEAST), narrow_bytes.MOST
+
+
+def tiled(held, *extents, **options):
+    return product(held, *extents, dtype="bfloat16", **options)
+
+
+def given(spec, x, scale=2.0**-6, seed=0):
+    """Rows `x` by random weights, which are all scaled alike."""
+    arrays = numbers(spec, {"d0": len(x)}, seed)
+    arrays[0] = np.asarray(x).astype(arrays[0].dtype)
+    arrays[2] = np.full_like(arrays[2], scale)
+    return arrays
+
+
+def products(spec, arrays):
+    """What the emulated kernel gives, which has to have used its tiles of bytes."""
+    (found,), _ = run(spec, arrays, {"d0": len(arrays[0])}, ARCH)
+    assert set(amx_emulation.products) == {"tdpbssd"}
+    return found.astype(np.float64)
+
+
+@pytest.mark.parametrize("held", HELD)
+@pytest.mark.parametrize(("k", "group"), [(64, 32), (192, 96), (384, 128), (640, 320), (1024, 512)])
+def test_sums_of_integers_are_exact(held, k, group):
+    """Of every number of rows, through spans of all lengths; each row has a scale of its own."""
+    spec, rng = tiled(held, "d0", k, 70, group=group), np.random.default_rng(0)
+    for m in range(narrow_bytes.LEAST[held], MOST + 1):
+        x = rng.integers(-128, 129, (m, k)) * np.exp2(np.arange(-m, m, 2))[:, None]
+        arrays = given(spec, x)
+        (wanted,) = evaluate(spec, {"d0": m}, arrays)
+        np.testing.assert_array_equal(products(spec, arrays), wanted.astype(np.float64))
+
+
+@pytest.mark.parametrize("held", HELD)
+def test_a_row_is_the_same_beside_others(held):
+    spec = tiled(held, "d0", 576, 70, group=96)
+    arrays = numbers(spec, {"d0": MOST})
+    all_rows = products(spec, arrays)
+    for m in (narrow_bytes.LEAST[held], MOST - 1):
+        np.testing.assert_array_equal(products(spec, [arrays[0][:m], *arrays[1:]]), all_rows[:m])
+
+
+def beside_a_large_one(held, smallest):
+    """Rows of numbers from `smallest` up to twice as much, beside a 1 that counts nothing.
+
+    Their products, and what these are exactly.
+    """
+    k, rng = 256, np.random.default_rng(0)
+    spec = tiled(held, "d0", k, 32, group=128)
+    x = rng.integers(128, 256, (4, k)) * rng.choice([-1, 1], (4, k)) * (smallest / 128)
+    x[:, ::128] = 1.0
+    arrays = given(spec, x)
+    zero = 0x88888888 if held == "uint32" else 0
+    # The first element along k of each group is the first of a word of its column.
+    words = arrays[1].view(np.uint32).reshape(1, -1, 32)
+    step = 128 // (8 if held == "uint32" else 4)
+    words[:, ::step] = zero
+    (wanted,) = evaluate(spec, {"d0": 4}, arrays)
+    return products(spec, arrays), wanted.astype(np.float64), arrays
+
+
+@pytest.mark.parametrize("held", HELD)
+def test_numbers_down_to_a_128th_of_the_largest_are_exact(held):
+    found, wanted, _ = beside_a_large_one(held, 2.0**-7)
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("held", HELD)
+@pytest.mark.parametrize("smallest", [2.0**-9, 2.0**-12, 2.0**-18])
+def test_smaller_numbers_are_rounded_within_their_bound(held, smallest):
+    """By 2^-15 of the largest one each, which is 1 here, beside the rounding of the result."""
+    found, wanted, arrays = beside_a_large_one(held, smallest)
+    largest = 7 if held == "uint32" else 128
+    bound = 256 * 2.0**-15 * largest * float(arrays[2].flat[0])
+    assert (np.abs(found - wanted) <= bound + np.abs(wanted) * 2.0**-8).all()
+
+
+@pytest.mark.parametrize("held", HELD)
+def test_the_number_that_is_no_sum_of_bytes(held):
+    """255 is: 32640 = 127 * 256 + 128. It is one less, below what a bfloat16 shows."""
+    spec = tiled(held, "d0", 64, 32, group=32)
+    for number in (255.0, -255.0):
+        x = np.zeros((3, 64))
+        x[:, 5] = number
+        arrays = given(spec, x)
+        (wanted,) = evaluate(spec, {"d0": 3}, arrays)
+        np.testing.assert_array_equal(products(spec, arrays), wanted.astype(np.float64))
+
+
+@pytest.mark.parametrize("held", HELD)
+@pytest.mark.parametrize("exponent", [-100, -90, 100])
+def test_magnitudes(held, exponent):
+    """Of rows whose scales reach as far as those of float32."""
+    spec = tiled(held, "d0", 64, 32, group=32)
+    x = np.random.default_rng(0).integers(-100, 100, (3, 64)) * 2.0**exponent
+    arrays = given(spec, x)
+    (wanted,) = evaluate(spec, {"d0": 3}, arrays)
+    np.testing.assert_array_equal(products(spec, arrays), wanted.astype(np.float64))
+
+
+@pytest.mark.parametrize("held", HELD)
+@pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan])
+def test_what_is_no_number(held, number):
+    """Rows beside it are multiplied in another way, one by one."""
+    spec = tiled(held, "d0", 128, 40, group=64)
+    arrays = numbers(spec, {"d0": 5})
+    arrays[0][3, 70] = number
+    (found,), _ = run(spec, arrays, {"d0": 5}, ARCH)
+    assert not amx_emulation.products
+    with np.errstate(invalid="ignore"):
+        (wanted,) = evaluate(spec, {"d0": 5}, arrays)
+    found, wanted = found.astype(np.float64), wanted.astype(np.float64)
+    np.testing.assert_allclose(found, wanted, rtol=1.6e-2, atol=0.05)
+    assert not np.isfinite(found[3]).any()
+    assert np.isfinite(np.delete(found, 3, 0)).all()
+
+
+def test_scales_in_float16_and_float32():
+    for scales in ("float16", "float32"):
+        close(tiled("uint32", 7, 128, 33, scales=scales), arch=ARCH)
+
+
+@pytest.mark.parametrize("held", HELD)
+def test_an_odd_number_of_groups(held):
+    """Those of 128 are halved; of 32 elements there is no half, and tiles are of bfloat16."""
+    for k, group, used in ((384, 128, "tdpbssd"), (96, 32, "tdpbf16ps")):
+        spec = tiled(held, "d0", k, 40, group=group)
+        close(spec, {"d0": 5}, ARCH)
+        run(spec, numbers(spec, {"d0": 5}), {"d0": 5}, ARCH)
+        assert set(amx_emulation.products) == {used}
+
+
+def test_the_stack_may_hold_anything():
+    """Rows of tiles that there are not are dropped, whatever is in them."""
+    spec = tiled("int8", "d0", 256, 40, group=128)
+    arrays = numbers(spec, {"d0": 5})
+    apart, _ = run(spec, arrays, {"d0": 5}, ARCH, load=native.load_apart)
+    np.testing.assert_array_equal(apart[0].astype(np.float64), products(spec, arrays))
+
+
+@pytest.mark.skipif(bool(cpu_info()["missing"][ARCH]), reason="there is no AMX")
+@pytest.mark.parametrize("held", HELD)
+def test_a_processor_gives_the_same_bits(held):
+    spec = tiled(held, "d0", 384, 100, group=64)
+    for m in (narrow_bytes.LEAST[held], MOST):
+        arrays = numbers(spec, {"d0": m})
+        (computed,), _ = run(spec, arrays, {"d0": m}, ARCH, load=native.load_as_shipped)
+        np.testing.assert_array_equal(products(spec, arrays), computed.astype(np.float64))
+
+
+_by_digit = digits._by_digit
+MISTAKES = {
+    "digits the other way round": (digits, "_by_digit", lambda *words: _by_digit(*words)[::-1]),
+    "elements in another order": (digits, "LOW_FIRST", tuple(range(8))),
+    "digits that are not raised": (digits, "RAISED", 0),
+    "bytes in one place": (narrow_bytes, "SLOTS", 1),
+    "bytes that come too late": (narrow_bytes, "BEFORE", 5),
+    "weights of another size": (narrow_bytes, "RAISED", 3),
+    "both sums in one place": (narrow_bytes, "ROOM", 0),
+    "spans that do not fit 32 bits": (narrow_bytes, "SPAN", 4096),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_do_not_pass(name, monkeypatch):
+    """Sums that are exact, of numbers that differ; of the largest ones, which fill 32 bits."""
+    spec = tiled("uint32", "d0", 8192, 32, group=4096)
+    arrays = given(spec, np.random.default_rng(0).integers(-128, 129, (3, 8192)))
+    if "32 bits" in name:
+        arrays[0][:], arrays[1][:] = 127.0, 0
+    native.load.cache_clear()
+    monkeypatch.setattr(*MISTAKES[name])
+    (wanted,) = evaluate(spec, {"d0": 3}, arrays)
+    with pytest.raises(AssertionError):
+        np.testing.assert_array_equal(products(spec, arrays), wanted.astype(np.float64))
+    native.load.cache_clear()
+
+
+@pytest.mark.parametrize("group", [32, 128])
+@pytest.mark.parametrize("held", HELD)
+def test_the_machine_code(held, group):
+    """A step loads three tiles for two products, at two places; sums are stored at three.
+
+    None is spilled. For more rows weights are widened, for up to 16 by code of its own.
+    """
+    text = machine_code.assembly(tiled(held, "d0", 4096, "d1", group=group), MACHINE)
+    names = ("tdpbssd", "tdpbf16ps", "tileloadd", "tilestored")
+    counts = [text.count(f"\t{name}\t") for name in names]
+    assert counts == [4, 4, 12, 10]
+    assert text.count("ldtilecfg") == text.count("tilerelease") == 1
