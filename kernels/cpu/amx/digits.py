@@ -39,9 +39,9 @@ LEAST = 19
 ROUNDS, RAISED = 0x4B400000, 0x8080
 """The bits of 1.5 * 2^23, the last of which counts 1, and 128 in each byte of an integer."""
 
-LOW_FIRST = (0, 4, 1, 5, 2, 6, 3, 7)
-"""Eight elements beside a word of 4-bit weights, which are in the lower halves of its bytes, then
-in the upper ones (see `pack_int4`)."""
+ORDER = tuple(first + i for first in range(0, PIECE, 8) for i in (0, 4, 1, 5, 2, 6, 3, 7))
+"""That of elements beside 4-bit weights: of the eight in a word, those in the lower halves of its
+bytes come first (see `pack_int4`)."""
 
 
 class Digits:
@@ -123,21 +123,13 @@ class Digits:
                     raised = emit.minimum(bits + (RAISED - ROUNDS), LARGEST + RAISED)
                     words.append(raised ^ RAISED)
                 for place, digits in zip(places, _by_digit(*words), strict=True):
-                    self._write(digits, place, piece)
+                    # In the order of weights.
+                    ordered = crosslane.shuffle(digits, digits, ORDER) if self._nibbles else digits
+                    memory.store(ordered, place, piece, "uint8", alignment=PIECE)
 
     def _row(self, row: Any, step: Any) -> Any:
         """Where a row of a step's tile begins."""
         return bytes_at(self._room, (step * TILE_ROWS + row) * self._step)
-
-    def _write(self, digits: Any, place: Any, piece: int) -> None:
-        """Writes 32 bytes of a step, those from element `piece` on, in the order of weights."""
-        if not self._nibbles:
-            memory.store(digits, place, piece, "uint8", alignment=PIECE)
-            return
-        order = [8 * word + i for half in (0, 4) for word in range(4) for i in LOW_FIRST[half:][:4]]
-        for half, part in enumerate(crosslane.parts(crosslane.shuffle(digits, digits, order), 2)):
-            at = half * (self._step // 2) + piece // 2
-            memory.store(part, place, at, "uint8", alignment=PIECE // 2)
 
 
 def _by_digit(low: Any, high: Any) -> list[Any]:

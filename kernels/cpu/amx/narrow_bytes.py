@@ -214,15 +214,15 @@ class Few:
     def _part(self, step: Size, line: int) -> None:
         """Makes bytes of a line of weights of 4 bits, counted in bytes of a step.
 
-        A tile has the lower halves of all words first. In the upper half of a byte, the highest bit
-        the other way round, it is so many times the number itself.
+        Rows of a tile are the lower halves of a word's bytes and its upper ones, in turns. In the
+        upper half of a byte, the highest bit the other way round, it is 16 times the number itself.
         """
-        words, word, half = self._step // 8, line // PANEL_ROW, line // TILE_ROW % 2
+        word, half = line // PANEL_ROW, line // TILE_ROW % 2
         place = bytes_at(self._bytes, step % SLOTS * (self._step * PANEL))
         at = step * (self._size // WORD) + line // WORD
         value = memory.load(self._weights, at, "uint32", TILE_ROWS)
         for upper, bits in enumerate((value << RAISED, value)):
-            row = (half * 2 + upper) * words + word
+            row = half * (self._step // WORD) + 2 * word + upper
             number = (bits & 0xF0F0F0F0) ^ 0x80808080
             memory.store(number, place, row * TILE_ROWS, "uint32", alignment=TILE_ROW)
 

@@ -167,7 +167,7 @@ def test_a_processor_gives_the_same_bits(held):
 _by_digit = digits._by_digit
 MISTAKES = {
     "digits the other way round": (digits, "_by_digit", lambda *words: _by_digit(*words)[::-1]),
-    "elements in another order": (digits, "LOW_FIRST", tuple(range(8))),
+    "elements in another order": (digits, "ORDER", tuple(range(digits.PIECE))),
     "digits that are not raised": (digits, "RAISED", 0),
     "bytes in one place": (narrow_bytes, "SLOTS", 1),
     "bytes that come too late": (narrow_bytes, "BEFORE", 5),
