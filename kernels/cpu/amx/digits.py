@@ -147,6 +147,6 @@ def _by_digit(low: Any, high: Any) -> list[Any]:
         turned.append(vector.bitcast(emit.widen(word, count), value))
     found = []
     for digit in range(DIGITS):
-        digits = crosslane.shuffle(*turned, range(digit, 2 * count, 4))
+        digits = crosslane.shuffle(turned[0], turned[1], range(digit, 2 * count, 4))
         found.append(vector.bitcast(emit.widen(byte, 2 * count), digits))
     return found

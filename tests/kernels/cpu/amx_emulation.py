@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, repeat
 from typing import Any
 
@@ -186,21 +186,15 @@ def _pairs(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return _flushed(apart[0].astype(np.float64) + apart[1])
 
 
-def tdpbusd(m: int, n: int, k: int, sums: int, left: int, right: int) -> int:
-    """SDM, TDPBUSD: fours of products of unsigned by signed bytes, added to int32 modulo 2**32."""
-    return _bytes(m, n, k, sums, left, right, np.uint8)
-
-
-def tdpbssd(m: int, n: int, k: int, sums: int, left: int, right: int) -> int:
-    """SDM, TDPBSSD: as TDPBUSD, of signed by signed bytes."""
-    return _bytes(m, n, k, sums, left, right, np.int8)
-
-
-def _bytes(m: int, n: int, k: int, sums: int, left: int, right: int, of_left: type) -> int:
-    c, a, b = _operands(m, n, k, sums, left, right)
+def _bytes(of_left: type, m: int, n: int, *operands: int) -> int:
+    c, a, b = _operands(m, n, *operands)
     x, y = a.words(of_left).astype(np.int64), b.words(np.int8).astype(np.int64)
     after = c.words(np.int32)[:, :, 0] + np.einsum("mkg,kng->mn", x, y)
     return _result(m, n, (after & 0xFFFFFFFF).astype(np.uint32))
+
+
+tdpbusd, tdpbssd = partial(_bytes, np.uint8), partial(_bytes, np.int8)
+"""SDM: fours of products of bytes, unsigned or signed by signed ones, added modulo 2**32."""
 
 
 def _operands(m: int, n: int, k: int, *numbers: int) -> list[Tile]:
@@ -247,9 +241,7 @@ _KINDS = {
     "tileloadd64": "i64 (i16, i16, ptr, i64)",
     "tileloaddt164": "i64 (i16, i16, ptr, i64)",
     "tilestored64": "void (i16, i16, ptr, i64, i64)",
-    "tdpbf16ps": "i64 (i16, i16, i16, i64, i64, i64)",
-    "tdpbusd": "i64 (i16, i16, i16, i64, i64, i64)",
-    "tdpbssd": "i64 (i16, i16, i16, i64, i64, i64)",
+    **dict.fromkeys(("tdpbf16ps", "tdpbusd", "tdpbssd"), "i64 (i16, i16, i16, i64, i64, i64)"),
 }
 _CTYPES = {"i16": ctypes.c_uint16, "i64": ctypes.c_int64, "ptr": ctypes.c_size_t, "void": None}
 _INTRINSIC = re.compile(r"@llvm\.x86\.(t\w+)\.internal")
