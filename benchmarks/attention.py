@@ -4,7 +4,9 @@
 
 32 heads of 128, of which 4 share a key head where keys are in a cache or a ragged batch. Decoding
 reads the keys of every row from memory once: its limit is how fast a kernel can only read as many
-bytes. A prompt's limit is arithmetic: TFLOP/s count the pairs of a query and a key that it sees.
+bytes. Latents are keys of 576 under one head, the first 512 of which are values, and 16 or 128
+heads share them: there arithmetic is a limit, too. A prompt's limit is arithmetic: TFLOP/s count
+the pairs of a query and a key that it sees.
 torch computes the dense prompts, with a key head for each head. Sentences, so many of so many
 tokens, have 12 heads of 32 side by side, as MiniLM leaves them; as many multiplications in
 registers alone take turns with them.
@@ -16,6 +18,7 @@ import argparse
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
+from itertools import product
 from typing import Any
 
 import measure
@@ -29,6 +32,8 @@ from heddle.runtime import Buffer, InferenceSession
 HEADS, KEY_HEADS, SIZE, BLOCK = 32, 8, 128, 16
 DTYPES = ("float32", "bfloat16")
 DECODES = ((1, 4096), (8, 4096), (1, 32768))
+LATENT_HEADS, LATENT, LATENT_VALUE = (16, 128), 576, 512
+LATENTS = ((1, 4096), (8, 1024))
 PROMPTS = (512, 2048)
 SENTENCES = ((1, 128), (32, 128), (8, 512), (64, 64), (256, 32))
 NARROW_HEADS, NARROW_SIZE = 12, 32
@@ -69,6 +74,26 @@ def decode(session: InferenceSession, dtype: str, rows: int, length: int) -> tup
     out = [Buffer(dtype, query.shape)]
     calls = [partial(model.execute, query, *cache, *rest, out=out) for cache in caches]
     return measure.each_in_turn(calls), nbytes
+
+
+def latents(session: InferenceSession, heads: int, rows: int, length: int) -> tuple[Call, int, int]:
+    """A token of each row by latents of bfloat16, as `decode`; bytes of one, and operations."""
+    blocks = rows * length // BLOCK
+    table = np.random.default_rng(1).permutation(blocks).reshape(rows, -1).astype(np.int32)
+    tail = [np.arange(rows + 1), np.full(rows, length), table]
+    rest = [Buffer.from_numpy(array) for array in tail]
+    query, nbytes = drawn("bfloat16", rows, heads, LATENT), blocks * BLOCK * LATENT * 2
+    shape = (blocks, BLOCK, 1, LATENT)
+    caches = [drawn("bfloat16", *shape) for _ in range(measure.sets(nbytes))]
+
+    def build(query: TensorValue, cache: TensorValue, *rest: TensorValue) -> TensorValue:
+        return ops.paged_attention(query, cache, cache, *rest, value_size=LATENT_VALUE)
+
+    model = model_of(session, build, [query, caches[0], *rest])
+    out = [Buffer("bfloat16", (rows, heads, LATENT_VALUE))]
+    calls = [partial(model.execute, query, cache, *rest, out=out) for cache in caches]
+    operations = rows * heads * length * 2 * (LATENT + LATENT_VALUE)
+    return measure.each_in_turn(calls), nbytes, operations
 
 
 def prompt(session: InferenceSession, dtype: str, length: int, ragged: bool) -> Call:
@@ -153,6 +178,21 @@ def main() -> None:
     session = InferenceSession(threads=options.threads)
     read = reading(session)
     rows = []
+    for heads, (count, length) in product(LATENT_HEADS, LATENTS):
+        call, nbytes, operations = latents(session, heads, count, length)
+        times = measure.interleaved({"read": read, "heddle": call}, options.rounds, 4)
+        ms, limit = measure.median_ms(times["heddle"]), measure.median_ms(times["read"])
+        rows.append(
+            {
+                "work": f"decode, {count} x {length} latents, {heads} heads",
+                "dtype": "bfloat16",
+                "median_ms": ms,
+                "TFLOP/s": round(operations / ms / 1e9, 3),
+                "GB/s": round(nbytes / ms / 1e6, 1),
+                "of read bandwidth": round(nbytes / ms * limit / READ, 2),
+            }
+        )
+        print(rows[-1], flush=True)
     for dtype in DTYPES:
         for count, length in DECODES:
             call, nbytes = decode(session, dtype, count, length)

@@ -96,6 +96,8 @@ class Tiles:
 
     def apart(self, number: int) -> bool:
         """Whether even columns of keys (1) or values (2) have a vector, and odd ones another."""
+        if number == 2 and self.crowded and self.block.turned:
+            return True
         held = self.frame.spec.operands[number].dtype
         return self.halved and (held == "bfloat16" or held in convert.FLOAT8)
 

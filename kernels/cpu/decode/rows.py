@@ -19,8 +19,10 @@ from heddle.kernels.cpu.decode.block import Tiles
 from heddle.kernels.cpu.decode.parts import STEP, drafts, most_parts, part_size, share, sums
 from heddle.kernels.cpu.decode.tile import Ask
 from heddle.kernels.cpu.flash.block import Block
+from heddle.kernels.cpu.flash.cut import key_block
 from heddle.kernels.cpu.flash.ragged_part import Part
 from heddle.kernels.cpu.flash.reads import read_queries
+from heddle.kernels.cpu.flash.wide_part import WidePart
 from heddle.kernels.emit import select
 from heddle.kernels.mlir import dialect
 from heddle.kernels.row_spans import Keys
@@ -73,7 +75,7 @@ class Decode:
         return Decode(frame, tiles, keys, key_heads, parts, places, limits, part, total)
 
     def attend(
-        self, row: Any, tokens: tuple[Any, Any], piece: Part, slots: tuple[Any, Any]
+        self, row: Any, tokens: tuple[Any, Any], piece: Part | WidePart, slots: tuple[Any, Any]
     ) -> None:
         """Tokens of a row, first and count: the parts of some slots; the result if they are last.
 
@@ -83,7 +85,7 @@ class Decode:
         seen, crowded, step = piece.seen, self.tiles.crowded, STEP
         start, (_, stop) = seen(emit.index(0))[0], seen(count - 1)
         if crowded:
-            step = self.tiles.block.keys
+            step = key_block(self.frame.spec)
             start = start // step * step
         length = sizes.greatest(stop - start, 0)
         size = part_size(length, step)
@@ -99,7 +101,9 @@ class Decode:
         here = (some & (shared ^ True)) | (emit.compare("equal", parts, 0) & own)
         with emit.when(here):
             self._clear(count, self._totals)
-        if not crowded:
+        if crowded:
+            piece.begin(some)
+        else:
             with emit.when(some):
                 self._prepare(token, count, seen)
         for number in emit.loop(from_part, to_part):

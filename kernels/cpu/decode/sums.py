@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from heddle.kernels import crosslane, emit, host, rows
+from heddle.kernels import emit, host, rows
 from heddle.kernels.cpu.decode.block import Chunk, Tiles
-from heddle.kernels.cpu.flash.shares import finite, with_sink
+from heddle.kernels.cpu.flash.shares import finite, with_sink, write_apart
 from heddle.kernels.functions.powers_of_two import exp2_falling
 from heddle.kernels.mlir import dialect
 
@@ -82,17 +82,7 @@ def write(tiles: Tiles, at: Any, result_row: Any) -> None:
             out_at = finish.row(result_row + chunk.query + lane)
             row = (chunk.query + lane) * tiles.width
             if tiles.apart(2):
-                _write_apart(tiles, at, row, share, out_at)
+                write_apart(block, at, row, share, out_at)
                 continue
             for column, mask in host.vectors(0, block.columns, block.lanes):
                 out_at(column, mask, block.vector(at, row + column) * share)
-
-
-def _write_apart(tiles: Tiles, at: Any, row: Any, share: Any, out_at: Any) -> None:
-    """The same, of sums of even columns beside those of odd ones."""
-    lanes = tiles.block.lanes
-    order = [i // 2 + i % 2 * lanes for i in range(2 * lanes)]
-    for column in emit.loop(0, tiles.block.columns, 2 * lanes):
-        sides = [tiles.block.vector(at, row + column + n) * share for n in (0, lanes)]
-        for n in (0, lanes):
-            out_at(column + n, None, crosslane.shuffle(sides[0], sides[1], order[n : n + lanes]))

@@ -81,6 +81,7 @@ class Block:
         pair: Vectors of keys of a register tile.
         paired: Words are pairs of bfloat16.
         tiled: Products are made in AMX tiles; `rows` are those of two.
+        turned: They are made there as in `amx.wide`: sums of even columns lie beside odd ones'.
         split: Parts of each number, one after another: each is the sum of so many of bfloat16.
         scale: What products of queries and keys are multiplied by.
         unit: What differences of scores are multiplied by to be exponents of two.
@@ -102,6 +103,7 @@ class Block:
     pair: int
     paired: bool
     tiled: bool
+    turned: bool
     split: int
     scale: float
     cap: float
@@ -126,11 +128,12 @@ class Block:
         keys: int,
         tiled: bool = False,
         split: int = 1,
+        turned: bool = False,
     ) -> Block:
         """The block of a kernel, at the start of its function."""
         dtype, paired = wide_of(spec.result.dtype), split > 1 or in_pairs(spec, machine)
         lanes = host.lanes_for(machine, [dtype])
-        rows = TILED_ROWS if tiled else rows_of(machine)
+        rows = TILED_ROWS if tiled or turned else rows_of(machine)
         whole = -(-queries // rows) * rows
         size, columns = spec.operands[0].shape[-1], spec.result.shape[-1]
         assert isinstance(size, int)
@@ -153,7 +156,7 @@ class Block:
         sizes = (queries, keys, parts, *heads, turn, min(2, keys // lanes))
         scale = scale_of(spec) if paired and split == 1 else 1.0
         mask = spec.operands[3].dtype if spec.attr("masked") else None
-        how = paired, tiled, split, scale, cap_of(spec), unit_of(spec), mask
+        how = paired, tiled, turned, split, scale, cap_of(spec), unit_of(spec), mask
         return Block(dtype, lanes, rows, *sizes, *how, *places)
 
     def part(self, number: Any) -> Block:

@@ -18,6 +18,9 @@ LOG2_E = math.log2(math.e)
 LARGEST_TILED = 128
 """The largest head size in tiles."""
 
+LARGEST_WIDE = 640
+"""The largest of wide heads in tiles: blocks of their keys and values fill the stack."""
+
 SPLIT_QUERIES, FEWER, TASKS = 512, 128, 64
 """Queries of a task whose numbers are split for tiles, at most: putting 16 keys and their values on
 the stack takes as long as two tiles of scores and sums. Fewer, where there are not so many tasks
@@ -70,7 +73,7 @@ def uses(spec: Spec) -> tuple[str, ...]:
     """
     if not _in_bfloat16(spec):
         return ("tiles",) if splits(spec) else ()
-    return ("dots", "tiles") if fills_tiles(spec) else ("dots",)
+    return ("dots", "tiles") if fills_tiles(spec) or is_wide(spec) else ("dots",)
 
 
 def fills_tiles(spec: Spec) -> bool:
@@ -79,6 +82,19 @@ def fills_tiles(spec: Spec) -> bool:
     Tiles find the greatest product before it is scaled, so that scales have to be positive.
     """
     return _in_bfloat16(spec) and _is_whole(spec) and spec.attr("scale") > 0
+
+
+def is_wide(spec: Spec) -> bool:
+    """Whether heads of bfloat16 are whole rows of tiles though they are larger, as latents are.
+
+    Their values are narrower, which dense attention does not take.
+    """
+    size, columns = spec.operands[0].shape[-1], spec.result.shape[-1]
+    if spec.op == "attention" or not isinstance(size, int) or not isinstance(columns, int):
+        return False
+    narrower = LARGEST_TILED < size <= LARGEST_WIDE and columns < size
+    whole = size % (TILE_ROW // 2) == columns % TILE_ROW == 0
+    return narrower and whole and _in_bfloat16(spec) and spec.attr("scale") > 0
 
 
 def splits(spec: Spec) -> bool:

@@ -18,7 +18,14 @@ from heddle.kernels.cpu.amx.tiles import TILE_ROWS
 from heddle.kernels.cpu.decode.parts import COUNTERS, ROOM, drafts, held, most_parts, workspace
 from heddle.kernels.cpu.decode.rows import Decode
 from heddle.kernels.cpu.flash.block import TILED_KEYS
-from heddle.kernels.cpu.flash.cut import fills_tiles, key_block, least_split, pair_work, splits
+from heddle.kernels.cpu.flash.cut import (
+    fills_tiles,
+    is_wide,
+    key_block,
+    least_split,
+    pair_work,
+    splits,
+)
 from heddle.kernels.cpu.flash.ragged_block import (
     MANY,
     Pieces,
@@ -28,17 +35,15 @@ from heddle.kernels.cpu.flash.ragged_block import (
     pieces,
 )
 from heddle.kernels.cpu.flash.ragged_part import Part
+from heddle.kernels.cpu.flash.wide_part import WidePart, WidePlaces
 from heddle.kernels.registry import Machine
 from heddle.kernels.row_spans import QUERY_OFFSETS, Keys, RowSpans
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
-LARGEST = 1024
-"""The largest head; its values may be narrower."""
-
 
 def unsupported(spec: Spec) -> str | None:
     """Why `emit_ragged` does not take `spec`, or None."""
-    reason = row_spans.unsupported(spec, LARGEST, narrower=True)
+    reason = row_spans.unsupported(spec)
     if reason is None and held(spec) > ROOM:
         return f"wanted heads of which a token takes at most {ROOM} numbers, got {held(spec)}"
     return reason
@@ -53,9 +58,13 @@ def emit_ragged(
     """Emits the loop over tasks; a token may see `seen` keys."""
     scratch = launch(spec, seen).counters > 0
     frame = host.frame(spec, machine, checks=True, scratch=scratch)
-    block = block_of(spec, machine, key_block(spec))
-    keys = keys_of(frame)
-    places = Places.make(frame, block, keys)
+    keys, wide = keys_of(frame), machine.tiles and is_wide(spec)
+    if wide:
+        wide_places = WidePlaces.make(frame, machine, keys)
+        block = wide_places.block
+    else:
+        block = block_of(spec, machine, key_block(spec))
+        places = Places.make(frame, block, keys)
     split = machine.tiles and splits(spec)
     tiled = machine.tiles and (fills_tiles(spec) or split)
     if tiled:
@@ -65,7 +74,7 @@ def emit_ragged(
     decode = Decode.make(frame, block, keys, seen)
     spans = RowSpans(frame, report, QUERY_OFFSETS, frame.size(spec.operands[0].shape[0]))
     found = Pieces(frame, spans, piece(spec))
-    slots = sizes.greatest(places.key_heads, decode.parts)
+    slots = sizes.greatest(decode.key_heads, decode.parts)
 
     def step(task: Any, following: Any) -> list[Any]:
         def work() -> list[Any]:
@@ -74,7 +83,12 @@ def emit_ragged(
             last = sizes.least(first + (frame.last - task), slots)
             with emit.when(emit.compare("greater", stop - token, 0)):
                 length = keys.length(row)
-                part = Part(frame, block, places, (row, length), (token, stop))
+                where, tokens = (row, length), (token, stop)
+                part: Part | WidePart
+                if wide:
+                    part = WidePart(frame, wide_places, where, tokens)
+                else:
+                    part = Part(frame, block, places, where, tokens)
                 few = whole & emit.compare("less_equal", stop - token, drafts(spec))
 
                 def decoded() -> list[Any]:
@@ -82,13 +96,12 @@ def emit_ragged(
                     return []
 
                 def computed() -> list[Any]:
-                    heads = (first, sizes.least(last, places.key_heads))
-                    if not tiled:
+                    heads = (first, sizes.least(last, decode.key_heads))
+                    if isinstance(part, WidePart) or not tiled:
                         part.attend_heads(*heads)
                         return []
 
                     def many() -> list[Any]:
-                        where, tokens = (row, length), (token, stop)
                         other = Part(frame, in_tiles, places_in_tiles, where, tokens)
                         return other.attend_in_tiles(*heads)
 

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from heddle.kernels import emit, host, rows, sizes
+from heddle.kernels import emit, host, sizes
 from heddle.kernels.cpu.amx import attention, attention_parts
 from heddle.kernels.cpu.flash import tile
 from heddle.kernels.cpu.flash.block import Ahead, Block, Seen
-from heddle.kernels.cpu.flash.ragged_block import LOW, Next, Places, piece, tile_rows
+from heddle.kernels.cpu.flash.piece import Piece
+from heddle.kernels.cpu.flash.ragged_block import LOW, Next, Places, tile_rows
 from heddle.kernels.cpu.flash.reads import copy_values, read_queries, turn_keys
-from heddle.kernels.cpu.flash.shares import with_sink
 from heddle.kernels.cpu.flash.splits import put_keys, put_queries
 from heddle.kernels.emit import select
-from heddle.kernels.row_spans import group_of
 from heddle.kernels.sizes import Size
 
 
-class Part:
-    """A piece of a row, tokens from and to the row's end; the row is number and length."""
+class Part(Piece):
+    """A piece that is worked on in tiles of `block`, of keys that `places` finds."""
 
     def __init__(
         self,
@@ -31,19 +31,9 @@ class Part:
         row: tuple[Any, Any],
         tokens: tuple[Any, Any],
     ) -> None:
-        self.frame, self.block, self.places = frame, block, places
-        self.row, self.length = row
-        self.token, stop = tokens
-        self.position = self.length - (stop - self.token)
-        self.count = sizes.least(stop - self.token, piece(frame.spec))
-        self.group = group_of(frame.spec)
-        self.queries = self.count * self.group
+        super().__init__(frame, block, row, tokens)
+        self.places = places
         self.whole, self.padded = tile_rows(self.queries, block.rows)
-
-    def seen(self, token: Any) -> tuple[Any, Any]:
-        """The keys that a token of the piece sees, from and to."""
-        position = self.position + token
-        return emit.as_index(self._hidden(position)), self._visible(position)
 
     def attend_heads(self, first: Any, stop: Any) -> None:
         """Over the row's keys, under key heads `first` to `stop - 1`, several at once if few."""
@@ -57,12 +47,19 @@ class Part:
         start = emit.as_index(self._hidden(self.position)) // self.block.keys * self.block.keys
         self._attend_to(start, stop)
         for number in emit.loop(0, self.heads):
-            self._write(number)
+            self._write_head(number)
 
-    def attend_to(self, head: Any, start: Any, stop: Any) -> None:
-        """Over the keys from `start`, where a block begins, to `stop - 1`; the sums stay there."""
+    def begin(self, some: Any) -> None:
+        """What `attend_to` needs of a token, if it has `some` keys here: nothing."""
+
+    def attend_to(self, head: Any, start: Any, stop: Any, sums: Callable[[], Any]) -> bool:
+        """Over the keys from `start`, where a block begins, to `stop - 1`; the sums stay there.
+
+        Returns False: they are not at `sums()`.
+        """
         self._begin(head, 1)
         self._attend_to(start, stop)
+        return False
 
     def _begin(self, head: Any, heads: Any) -> None:
         """Puts the queries of some heads on the stack, and no sums."""
@@ -131,7 +128,7 @@ class Part:
             attend(block, self.queries, span_at, seen_at)
         if block.split > 1:
             attention_parts.add_weights(block, padded)
-        return self._write(0)
+        return self._write_head(0)
 
     def _seen(self, block: Block, top: Any, first: Any, present: Any) -> Seen:
         """Of the keys from `first` on, those that a tile of queries from `top` on attends to."""
@@ -176,47 +173,11 @@ class Part:
         seen = self._seen(block, top, first, present)
         tile.attend(block, base + top, seen, beside_scores, beside_values)
 
-    def _visible(self, position: Any) -> Any:
-        """How many keys, from the first on, are not behind a query that is at `position`."""
-        if not self.frame.spec.attr("causal"):
-            return self.length
-        return sizes.greatest(sizes.least(position + 1, self.length), 0)
-
-    def _hidden(self, position: Any) -> Size:
-        """How many keys are before the window of a query that is at `position`."""
-        window = self.frame.spec.attr("window")
-        return sizes.greatest(position + 1 - window, 0) if window else 0
+    def _write_head(self, number: Any) -> list[Any]:
+        return self._write(number, number * self.padded)
 
     def _find(self, first: Any, stop: Any) -> None:
         self.places.find(self.row, first, stop, self.head, self.heads)
 
     def _key_start(self, first: Any, head: Any, number: Any) -> Any:
         return self.places.start(first, number, head)
-
-    def _query_start(self, head: Any, query: Any) -> Any:
-        return self._result_row(head, query) * self.block.size
-
-    def _result_row(self, head: Any, query: Any) -> Any:
-        """The row, a head long, of a query: those of a token follow one another."""
-        heads = self.frame.size(self.frame.spec.operands[0].shape[1])
-        token = self.token + query // self.group
-        return token * heads + (self.head + head) * self.group + query % self.group
-
-    def _write(self, head: Any) -> list[Any]:
-        """Writes a head's results; where numbers are split, whether one is infinite or a NaN."""
-        block, base = self.block, head * self.padded
-        finish = rows.Finish(self.frame, block.lanes)
-
-        def write(r: Any, *found: Any) -> list[Any]:
-            def beside() -> tuple[Any, Any]:
-                number = (self.head + head) * self.group + r % self.group
-                return number, block.scalar(block.top, base + r)
-
-            share = with_sink(self.frame, block.weight_at(base + r), beside)
-            out_at = finish.row(self._result_row(head, r))
-            for column, mask in host.vectors(0, block.columns, block.lanes):
-                total = block.vector(block.total, (base + r) * block.across + column)
-                out_at(column, mask, total * share)
-            return attention_parts.no_numbers(block, base + r, share, *found)
-
-        return attention_parts.any_no_number(block, self.queries, write)

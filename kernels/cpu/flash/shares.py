@@ -9,7 +9,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from heddle.kernels import emit, host, memory
+from heddle.kernels import crosslane, emit, host, memory
+from heddle.kernels.cpu.flash.block import Block
 from heddle.kernels.cpu.flash.cut import LOG2_E
 from heddle.kernels.emit import select
 from heddle.kernels.functions.powers_of_two import exp2_falling
@@ -47,3 +48,16 @@ def with_sink(
     shift = finite(emit.maximum(sink, top))
     fade = exp2_falling(top - shift)
     return inverse(emit.fma(weight, fade, exp2_falling(sink - shift))) * fade
+
+
+def write_apart(block: Block, sums: Any, row: Any, share: Any, out_at: Callable[..., Any]) -> None:
+    """Writes the results of a query whose sums of even columns lie beside those of odd ones.
+
+    They begin at number `row` of `sums`, and are multiplied by `share`.
+    """
+    lanes = block.lanes
+    order = [i // 2 + i % 2 * lanes for i in range(2 * lanes)]
+    for column in emit.loop(0, block.columns, 2 * lanes):
+        sides = [block.vector(sums, row + column + n) * share for n in (0, lanes)]
+        for n in (0, lanes):
+            out_at(column + n, None, crosslane.shuffle(sides[0], sides[1], order[n : n + lanes]))
