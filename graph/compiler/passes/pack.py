@@ -3,8 +3,9 @@
 Where the right side is a weight, the packing runs once, when the model is loaded. bfloat16 is
 packed in pairs and multiplied as it is. Another left side of 16 bits is widened to float32 by a
 cast, which joins the kernel that computes it: a matmul reads each of its elements once for each
-panel. One row by a right side that is not known before reads that as it lies, as a sum of products:
-to pack it takes longer than to multiply it.
+panel. One row by a right side that is not known before reads that as it lies, as a sum of products,
+and so do a few rows of float32 and float64, which stay a matmul: to pack it takes longer than to
+multiply it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ NARROW = (2, 4, 8)
 
 NARROW_DTYPES = (DType.float32, DType.bfloat16)
 
+FEW, LYING = 12, (DType.float32, DType.float64)
+"""Rows and dtypes that `kernels/cpu/matmul.py` multiplies by a right side as it lies: to read that
+once more, and to write it, takes longer."""
+
 
 def pack(module: Any, kind: str) -> None:
     """Rewrites each product as one of panels."""
@@ -52,8 +57,11 @@ def pack(module: Any, kind: str) -> None:
 
 def _rewrite(operation: Any, early: set[Any]) -> Callable[[Any, Any], Any] | None:
     rewrite = REWRITES.get(m.name(operation))
-    if rewrite is _matmul and operation.operands[1] not in early and _is_row(operation):
-        return _sum_of_products
+    if rewrite is _matmul and operation.operands[1] not in early:
+        if _is_row(operation):
+            return _sum_of_products
+        if _lies_well(operation):
+            return None
     return rewrite
 
 
@@ -69,6 +77,14 @@ def _is_row(operation: Any) -> bool:
     """Whether each right side is multiplied by one row."""
     a, b = map(m.tensor, operation.operands)
     return a.rank == b.rank and a.shape[-2] == 1
+
+
+def _lies_well(operation: Any) -> bool:
+    """Whether a few rows are multiplied by a right side where it lies."""
+    a, b = map(m.tensor, operation.operands)
+    rows = Shape(a.shape[-2:-1] if a.rank == b.rank else a.shape[:-1]).static
+    _, transposed = _behind(operation.operands[1])
+    return a.dtype in LYING and not transposed and rows is not None and prod(rows) <= FEW
 
 
 def _sum_of_products(operation: Any, a: Any) -> Any:

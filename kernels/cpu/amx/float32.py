@@ -58,16 +58,20 @@ costs as much as half a panel's products."""
 GROUPS, GROUP = 4, UNITS // 4
 """Groups of units of a step, and units of a group."""
 
+SHORT = ALONG // 2
+"""Elements of rows that fill half a step at most: vectors are faster."""
+
 SHARES = ((1, 1, 4), (2, 3, 2), (4, 4, 1))
 """From so many pairs of tiles of rows to so many: groups that each of them splits of a step."""
 
 
 def fits(spec: Spec, machine: Machine) -> bool:
-    """Whether products are computed here: of float32, unless rows are known to be too few."""
-    m = panels.extents(spec)[1]
+    """Whether products are computed here: of float32, unless rows are known to be few or short."""
+    _, m, k = panels.extents(spec)
     few = isinstance(m, int) and m <= ROWS
+    short = isinstance(k, int) and k <= SHORT
     a, b = (operand.dtype for operand in spec.operands[:2])
-    return machine.tiles and a == "float32" and b in PARTS and not few
+    return machine.tiles and a == "float32" and b in PARTS and not few and not short
 
 
 def emit_runs(tasks: Tasks, on_vectors: Multiply) -> None:

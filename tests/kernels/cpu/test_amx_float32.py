@@ -14,7 +14,7 @@ from test_matmul_packed import product
 
 from heddle.kernels import convert, emit
 from heddle.kernels.cpu.amx import float32, parts, runs
-from heddle.kernels.registry import MACHINES
+from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Body, Operand, Step
 
 ARCH = "sapphirerapids"
@@ -74,7 +74,7 @@ def test_every_number_of_tiles(m):
 
 @pytest.mark.parametrize("dtype", parts.PARTS)
 @pytest.mark.parametrize(
-    ("k", "n"), [(1, 1), (31, 33), (32, 64), (33, 31), (65, 70), (96, 40), ("d1", "d2")]
+    ("k", "n"), [(17, 1), (31, 33), (32, 64), (33, 31), (65, 70), (96, 40), ("d1", "d2")]
 )
 def test_steps_and_panels(k, n, dtype):
     """One step, which is split two panels ahead, and more of them; with a rest, and without."""
@@ -109,6 +109,16 @@ def test_few_rows_take_no_tiles():
         assert not amx_emulation.products
     run(spec, numbers(spec, {"d0": ROWS + 1}), {"d0": ROWS + 1}, ARCH)
     assert amx_emulation.products
+
+
+def test_short_rows_take_no_tiles():
+    """Those that are known to fill no more than half a step."""
+    for k, tiles in ((float32.SHORT, False), (float32.SHORT + 1, True), ("d0", True)):
+        spec, dims = product("float32", (), 40, k, 70), {"d0": float32.SHORT}
+        close(spec, dims)
+        run(spec, numbers(spec, dims), dims, ARCH)
+        assert bool(amx_emulation.products) == tiles
+        assert find(spec.op, "cpu").uses(spec) == (("tiles",) if tiles else ())
 
 
 @pytest.mark.parametrize("k", [40, 32 * float32.DEPTH + 5])
