@@ -14,30 +14,36 @@ from heddle.kernels.row_spans import FALLING, Report
 from heddle.kernels.spec import Expr, Spec, fold
 
 
+def offsets(spec: Spec) -> int:
+    """Which operand they are: the last one, but for minimums of weights."""
+    return 3 if spec.op == "quantized_grouped_matmul" else len(spec.operands) - 1
+
+
 def most(spec: Spec, height: int) -> Expr:
     """As many pieces as the rows of operand 0 can have, whatever the offsets are."""
-    rows, (offsets,) = spec.operands[0].shape[0], spec.operands[-1].shape
-    return fold("min", rows, fold("add", fold("floordiv", rows, height), fold("add", offsets, 1)))
+    rows, (count,) = spec.operands[0].shape[0], spec.operands[offsets(spec)].shape
+    return fold("min", rows, fold("add", fold("floordiv", rows, height), fold("add", count, 1)))
 
 
 def unsupported(spec: Spec) -> str | None:
     """Why not, unless offsets are integers."""
-    offsets = spec.operands[-1].dtype
-    if offsets not in ("int32", "int64"):
-        return f"offsets: wanted int32 or int64, got {offsets}"
+    dtype = spec.operands[offsets(spec)].dtype
+    if dtype not in ("int32", "int64"):
+        return f"offsets: wanted int32 or int64, got {dtype}"
     return None
 
 
 class RowGroups:
-    """The rows of operand 0 by the offsets in the last operand; no prologue is before them.
+    """The rows of operand 0 by the operand of `offsets`; no prologue is before them.
 
     Rows before the first group and behind the last one are pieces, too, of no group.
     """
 
     def __init__(self, frame: Any, report: Report) -> None:
         self._frame, self._report = frame, report
-        *others, operand = frame.spec.operands
-        self._offsets, self._dtype = frame.inputs[len(others)], operand.dtype
+        number = offsets(frame.spec)
+        operand = frame.spec.operands[number]
+        self._offsets, self._dtype = frame.inputs[number], operand.dtype
         self._rows = emit.as_index(frame.size(frame.spec.operands[0].shape[0]))
         self._last = emit.as_index(frame.size(operand.shape[0])) - 1
 

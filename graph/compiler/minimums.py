@@ -1,4 +1,4 @@
-"""Products by `n * scale + minimum`, of the form that kernels have: `q * scale`, and a correction.
+"""Products by `n * scale + minimum` as `q * scale`, the form of CPU kernels, and a correction.
 
 An integer n without a sign is q and the middle of its range, 8 or 128. So a row of x times a weight
 is the product by q, and for each group the sum of x times the minimum and the middle's share, which

@@ -112,7 +112,7 @@ def launch(spec: Spec) -> Launch:
 
 def supports(spec: Spec) -> str | None:
     """As `matmul`, without a prologue, by integer offsets."""
-    return grouped.supports(spec, matmul_.supports, 2)
+    return grouped.supports(spec, matmul_.supports)
 
 
 KERNEL = Kernel(

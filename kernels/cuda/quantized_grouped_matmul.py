@@ -10,7 +10,15 @@ from functools import partial
 
 from heddle.kernels import emit
 from heddle.kernels.cuda import _frame, quantized_matmul
-from heddle.kernels.cuda.products import by_rows, grouped, matrices, mma, scaled, tensor_cores
+from heddle.kernels.cuda.products import (
+    by_rows,
+    grouped,
+    matrices,
+    minimums,
+    mma,
+    scaled,
+    tensor_cores,
+)
 from heddle.kernels.cuda.products.outputs import Place
 from heddle.kernels.cuda.products.scaled_strip import FEW, LEAST, Strip
 from heddle.kernels.cuda.warpgroup import plan as warpgroup_plan
@@ -48,7 +56,8 @@ def _ways(spec: Spec) -> list[by_rows.Way]:
         cuts = [(LEAST, narrow, LEAST // 2 * groups), (FEW, narrow, FEW * groups), *cuts]
     found = []
     for rows, columns, limit in cuts:
-        strip = Strip(kind, rows, columns, spec.attr("bits"), spec.attr("group"), weights)
+        held = spec.attr("bits"), spec.attr("group"), weights
+        strip = Strip(kind, rows, columns, *held, minimums=minimums.number(spec) is not None)
         body = partial(_emit_strip, strip)
         found.append(grouped.way(limit, spec, rows, columns, strip.shared, body))
     return list(by_rows.possible(spec, found))
@@ -57,13 +66,14 @@ def _ways(spec: Spec) -> list[by_rows.Way]:
 def _emit_strip(
     strip: Strip, frame: _frame.Frame, shared: mma.DynamicShared, where: Place, group: Size
 ) -> None:
-    """Emits a piece of a group as a strip of its rows, by its part of weights and scales."""
-    x, *others = frame.inputs
-    for number, operand in enumerate(frame.spec.operands[1:3]):
+    """Emits a piece of a group as a strip of its rows, by its part of all that is of weights."""
+    inputs, least = list(frame.inputs), minimums.number(frame.spec)
+    for number in (1, 2) if least is None else (1, 2, least):
+        operand = frame.spec.operands[number]
         each, length = frame.shape(operand.shape[1:])
         size = emit.as_index(each) * length * emit.ITEM_SIZE[operand.dtype]
-        others[number] = mma.byte_at(others[number], group * size)
-    scaled.emit_strip_at(strip, replace(frame, inputs=[x, *others]), shared, where)
+        inputs[number] = mma.byte_at(inputs[number], group * size)
+    scaled.emit_strip_at(strip, replace(frame, inputs=inputs), shared, where)
 
 
 def launch(spec: Spec) -> Launch:
@@ -83,7 +93,7 @@ def split(spec: Spec) -> tuple[Portion, ...]:
 
 def supports(spec: Spec) -> str | None:
     """As `quantized_matmul`, without a prologue, by integer offsets."""
-    return grouped.supports(spec, quantized_matmul.supports, 3)
+    return grouped.supports(spec, quantized_matmul.supports)
 
 
 KERNEL = Kernel(

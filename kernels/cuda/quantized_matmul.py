@@ -9,7 +9,7 @@ from typing import Any
 
 from heddle.kernels import bodies, convert, emit
 from heddle.kernels.cuda import _block, _frame
-from heddle.kernels.cuda.products import beside, by_rows, fma, matrices, scaled
+from heddle.kernels.cuda.products import beside, by_rows, fma, matrices, minimums, scaled
 from heddle.kernels.cuda.warpgroup import plan as warpgroup_plan
 from heddle.kernels.cuda.warpgroup import product
 from heddle.kernels.mlir import dialect
@@ -56,14 +56,16 @@ def late(spec: Spec, machine: Machine) -> bool:
 
 
 def ahead(spec: Spec) -> tuple[int, ...]:
-    """The weights and scales of strips."""
-    return by_rows.given(spec, 2) if scaled.joins(spec) else ()
+    """The weights, scales and minimums of strips."""
+    count = 2 if minimums.number(spec) is None else 3
+    return by_rows.given(spec, count) if scaled.joins(spec) else ()
 
 
 class Scaled:
     """The weights as floats, `[n, k]`.
 
-    A vector lies within one group, and the scale of element i is that of number i // group.
+    A vector lies within one group, and the scale of element i is that of number i // group, as is
+    its minimum.
     """
 
     def __init__(self, frame: _frame.Frame) -> None:
@@ -72,19 +74,27 @@ class Scaled:
         self._bits, self._group = frame.spec.attr("bits"), frame.spec.attr("group")
         self._pointer, self._scales = weights.inputs.pointers[0], scales.inputs.pointers[0]
         self._held, self._dtype = weights.dtype, scales.dtype
+        number = minimums.number(frame.spec)
+        self._minimums = None
+        if number is not None:
+            self._minimums = frame.reader(number).inputs.pointers[0]
 
     def __call__(self, position: Any, lanes: int) -> Any:
         """`lanes` weights from `position` on."""
         integers = self._nibbles if self._bits == 4 else self._bytes
         scale = _frame.load(self._scales, position // self._group, self._dtype, 1)
-        return integers(position, lanes) * emit.splat(scale, lanes)
+        if self._minimums is None:
+            return integers(position, lanes) * emit.splat(scale, lanes)
+        least = _frame.load(self._minimums, position // self._group, self._dtype, 1)
+        scale, least = (emit.splat(side, lanes) for side in (scale, least))
+        return emit.fma(integers(position, lanes), scale, least)
 
     def _bytes(self, position: Any, lanes: int) -> Any:
         value = _frame.load(self._pointer, position, self._held, lanes)
         return convert.cast(value, self._held, "float32")
 
     def _nibbles(self, position: Any, lanes: int) -> Any:
-        """Element i is q + 8 in half i % 2 of byte i // 2, the lower half first."""
+        """Element i is q + 8, or n, in half i % 2 of byte i // 2, the lower half first."""
         count = max(1, lanes // 2)
         pairs = _frame.load(self._pointer, position // 2, "uint8", count)
         low, high = pairs & 15, pairs >> 4
@@ -93,19 +103,21 @@ class Scaled:
         else:
             each = [x for pair in zip(*map(_block.lanes, (low, high)), strict=True) for x in pair]
             halves = vector.from_elements(emit.widen(each[0].type, lanes), each)
-        return convert.cast(halves, "uint8", "float32") - 8.0
+        integers = convert.cast(halves, "uint8", "float32")
+        return integers if self._minimums is not None else integers - 8.0
 
 
 def supports(spec: Spec) -> str | None:
     """float32, float16 and bfloat16 by 8 bits, or by two 4-bit weights in a uint8; every body.
 
-    Scales are as x, or float16.
+    Scales are as x, or float16; minimums as they, beside weights in uint8 alone.
     """
-    x, weight, scales = (operand.dtype for operand in spec.operands)
-    wanted = {8: ("int8", *convert.FLOAT8), 4: ("uint8",)}[spec.attr("bits")]
+    x, weight, scales, *least = (operand.dtype for operand in spec.operands)
+    signed = {8: ("int8", *convert.FLOAT8), 4: ("uint8",)}[spec.attr("bits")]
     known = x in ("float32", "float16", "bfloat16") and scales in (x, "float16")
-    if not known or weight not in wanted:
-        return f"{x} by {weight} of {spec.attr('bits')} bits and {scales}"
+    if not known or weight not in (("uint8",) if least else signed) or least not in ([], [scales]):
+        behind = f" and minimums of {least[0]}" if least else ""
+        return f"{x} by {weight} of {spec.attr('bits')} bits and {scales}{behind}"
     return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
 
 

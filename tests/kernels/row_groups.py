@@ -4,6 +4,7 @@ import numpy as np
 from reference import numpy_dtype, shape
 
 from heddle.graph.ops.rounded import round_rows
+from heddle.kernels.row_groups import offsets as offsets_number
 from heddle.kernels.spec import Body, Operand, Spec, Step, fold
 
 SPLITS = {
@@ -80,10 +81,12 @@ def gated(dtype: str, rows, n) -> Body:
 def arrays(spec: Spec, dims: dict[str, int], offsets) -> list[np.ndarray]:
     rng = np.random.default_rng(0)
     found = [_values(rng, shape(o.shape, dims), o.dtype) for o in spec.inputs]
-    if len(spec.operands) == 4:
+    if len(spec.operands) > 3:
         found[2] = (found[2] / 64).astype(found[2].dtype)
-    last = len(spec.operands) - 1
-    found[last] = np.array(offsets, numpy_dtype(spec.operands[last].dtype))
+    if len(spec.operands) > 4:  # Minimums are as large as what they are added to.
+        found[4] = (found[4] / 64 * 2 ** (spec.attr("bits") - 1)).astype(found[4].dtype)
+    number = offsets_number(spec)
+    found[number] = np.array(offsets, numpy_dtype(spec.operands[number].dtype))
     return _in_8_bits(spec, found) if spec.op.startswith("rounded") else found
 
 

@@ -151,7 +151,9 @@ def _quantized_matmul(operation: Any) -> Any:
 
 
 def _quantized_matmul_of_floats(operation: Any) -> Any:
-    """The same, where no kernel multiplies rows in 8 bits."""
+    """Where no kernel multiplies rows in 8 bits; of other rows kernels take minimums."""
+    if m.attrs(operation)["activations"] == "float":
+        return _of_nothing(operation)
     return _of_nothing(operation) or without_minimums(operation, _rows_as_floats)
 
 
@@ -171,8 +173,6 @@ def _rows_as_floats(operation: Any) -> Any:
     """Rows in 8 bits become what they stand for: no kernel multiplies them as integers."""
     x, *others = operation.operands
     attrs, type = m.attrs(operation), m.tensor(x)
-    if attrs["activations"] == "float":
-        return None
     *leading, k = type.shape
     group = attrs["group"]
 
@@ -215,11 +215,10 @@ REWRITES: dict[str, Callable[[Any], Any]] = {
     "concat": _concat,
     "conv": _conv,
     "scatter": _scatter,
-    **dict.fromkeys(QUANTIZED, _quantized_matmul),
 }
 
 REWRITES_OF: dict[str, dict[str, Callable[[Any], Any]]] = {
-    "cpu": {"matmul": _matmul_of_panels},
+    "cpu": {"matmul": _matmul_of_panels, **dict.fromkeys(QUANTIZED, _quantized_matmul)},
     "cuda": dict.fromkeys(QUANTIZED, _quantized_matmul_of_floats),
 }
 """Those of one kind of target."""

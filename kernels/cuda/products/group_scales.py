@@ -1,4 +1,4 @@
-"""The scales [n, k / group] that belong to the sums of a lane, in fragments of mma.sync."""
+"""The scales, or minimums, [n, k / group] that a lane wants for fragments of mma.sync."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Whose:
     """A warp's columns in a strip of products, and what their scales are.
 
     Attributes:
-        pointers: The scales of each product, in `dtype`.
+        pointers: The scales of each product, or its minimums, in `dtype`.
         each: Columns of each product in the strip.
         first: The warp's first column in the strip.
         column: The strip's first column in each product.
@@ -72,6 +72,13 @@ class Whose:
     group: int
     depth: int
     turned: bool
+
+
+def of(whose: Whose, shared: mma.DynamicShared, place: int) -> StagedScales | GroupScales:
+    """Those in the stages of the ring, from `place` in each on; else those in memory."""
+    if together(whose.depth, whose.group):
+        return StagedScales(whose, shared, place)
+    return GroupScales(whose)
 
 
 class StagedScales:
@@ -107,6 +114,10 @@ class StagedScales:
 
         Beyond k it is zero.
         """
+        return self._columns.of_sums(self.of_columns(stage, step, inner))
+
+    def of_columns(self, stage: Size, step: Size, inner: Size) -> list[Any]:
+        """That of each of the lane's columns."""
         if self._group < self._depth:
             number = inner // self._group
         else:
@@ -114,7 +125,7 @@ class StagedScales:
         start, kind = stage + self._place + number * _ITEM, emit.memory_type(self._dtype)
         places = [place * self._size for place in self._columns.places]
         found = [self._shared.load(start + place, kind, 1) for place in places]
-        return self._columns.of_sums([convert.from_memory(scale, self._dtype) for scale in found])
+        return [convert.from_memory(scale, self._dtype) for scale in found]
 
 
 class GroupScales:
@@ -135,12 +146,14 @@ class GroupScales:
             emit.minimum(column + place, last) * self._groups for place in self._columns.places
         ]
 
-    def load(self, _stage: Size, step: Size, inner: Size) -> list[Any]:
+    def load(self, stage: Size, step: Size, inner: Size) -> list[Any]:
         """The scale of each sum of a tile, for the elements of `step` from `inner` on.
 
         Beyond k it is that of the last group, of weights that are zero there, or meet zeros.
         """
+        return self._columns.of_sums(self.of_columns(stage, step, inner))
+
+    def of_columns(self, _stage: Size, step: Size, inner: Size) -> list[Any]:
+        """That of each of the lane's columns."""
         group = emit.minimum((step * self._depth + inner) // self._group, self._groups - 1)
-        return self._columns.of_sums(
-            [_frame.load(self._pointer, row + group, self._dtype, 1) for row in self._rows]
-        )
+        return [_frame.load(self._pointer, row + group, self._dtype, 1) for row in self._rows]

@@ -98,13 +98,15 @@ def _in_group(
         body(group, Place(emit.index(0), row, column * columns, end, n, k))
 
 
-def supports(spec: Spec, product: Callable[[Spec], str | None], operands: int) -> str | None:
-    """As the `product` of a group, of so many operands, without a prologue, by integer offsets."""
+def supports(spec: Spec, product: Callable[[Spec], str | None]) -> str | None:
+    """As the `product` of a group, without a prologue, by integer offsets."""
     if reason := row_groups.unsupported(spec):
         return reason
     if spec.prologue is not None:
         return "it takes no prologue"
-    return product(replace(spec, operands=spec.operands[:operands]))
+    others = list(spec.operands)
+    del others[row_groups.offsets(spec)]
+    return product(replace(spec, operands=tuple(others)))
 
 
 def launch_multiply_adds(spec: Spec) -> Launch:

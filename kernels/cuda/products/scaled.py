@@ -25,6 +25,7 @@ from heddle.kernels.cuda.products import (
     by_rows,
     group_scales,
     matrices,
+    minimums,
     mma,
     outputs,
     scaled_strip,
@@ -60,7 +61,8 @@ def ways(spec: Spec) -> Sequence[by_rows.Way]:
     """The ways to compute the product."""
     problem, dtype = matrices.problem(spec), spec.operands[0].dtype
     weights = spec.attr("bits"), spec.attr("group"), spec.operands[1].dtype
-    wide = Strip(mma.KINDS[dtype, dtype], FEW, 64, *weights, 2 if spec.gate else 1)
+    behind = 2 if spec.gate else 1, minimums.number(spec) is not None
+    wide = Strip(mma.KINDS[dtype, dtype], FEW, 64, *weights, *behind)
     parts = strip_parts.count(*_counts(wide, problem), wide.stages, wide.room)
     low = replace(wide, columns=_columns(wide, problem, parts))
     found = []
@@ -152,26 +154,34 @@ def emit_strip_at(
         depth=strip.depth,
         turned=strip.turned,
     )
-    scales: group_scales.StagedScales | group_scales.GroupScales
-    if strip.groups:
-        scales = group_scales.StagedScales(whose, shared, strip.scales)
-    else:
-        scales = group_scales.GroupScales(whose)
+    scales = group_scales.of(whose, shared, strip.scales)
     given += scales.parts
+    corrections = None
+    if (number := minimums.number(frame.spec)) is not None:
+        theirs = replace(
+            whose, pointers=[product.inputs[number] for product in products], turned=True
+        )
+        least = group_scales.of(theirs, shared, strip.behind)
+        given += least.parts
+        corrections = _Corrections(strip, least, slice_)
 
     def multiply(step: Size, stage: Size, sums: Sequence[Any]) -> Sequence[Any]:
+        groups = corrections.zeros() if corrections else []
         for start in range(0, strip.slice, strip.span):
             factors = scales.load(stage, step, slice_ * strip.slice + start)
             runs = range(start // RUN, (start + strip.span) // RUN)
             weights = [lanes.weights(stage, run) for run in runs]
             found: list[Any] = []
             for i in range(strip.tiles):
-                total = lanes.products([lanes.x(stage, run, i) for run in runs], weights)
+                x = [lanes.x(stage, run, i) for run in runs]
+                total = lanes.products(x, weights)
+                if corrections:
+                    groups[i] = corrections.add(x, start // strip.span, groups[i])
                 here = sums[len(found) : len(found) + len(total)]
                 pairs = zip(total, factors, here, strict=True)
                 found += [emit.fma(part, factor, before) for part, factor, before in pairs]
             sums = found
-        return sums
+        return corrections(stage, step, groups, sums) if corrections else sums
 
     element = emit.register_type(strip.kind.sums)
     zeros = [emit.constant(element, 0)] * (strip.tiles * strip.sums)
@@ -185,6 +195,56 @@ def emit_strip_at(
     store([part * whole for part in sums], slice_, first)
     _block.barrier()
     strip_parts.write(frame, where, result, part)
+
+
+class _Corrections:
+    """What minimums add to the sums of a stage, in the slice of a warp."""
+
+    def __init__(
+        self,
+        strip: Strip,
+        least: group_scales.StagedScales | group_scales.GroupScales,
+        slice_: Size,
+    ) -> None:
+        self._strip, self._least = strip, least
+        self._sums = minimums.GroupSums(strip.kind)
+        own = minimums.own_group(strip.slice // strip.span)
+        self._inner = slice_ * strip.slice + own * strip.span
+
+    def zeros(self) -> list[list[Any]]:
+        """The sums of x's groups before anything is added, for each tile of rows."""
+        return [self._sums.zeros() for _ in range(self._strip.tiles)]
+
+    def add(self, x: Sequence[Any], group: int, sums: list[Any]) -> list[Any]:
+        """`sums` of a tile and what `_Lanes.x` has of some runs, which are of that group.
+
+        Eight rows take the place of 16: another four pairs along k are the other ones.
+        """
+        for run in x:
+            if self._strip.turned:
+                ((first, second, third, fourth),) = run
+                sums = self._sums.add([first, third, second, fourth], group, sums)
+                continue
+            low, high = run
+            for pair in (0, 2):
+                a = [low[pair], high[pair], low[pair + 1], high[pair + 1]]
+                sums = self._sums.add(a, group, sums)
+        return sums
+
+    def __call__(
+        self, stage: Size, step: Size, groups: list[list[Any]], sums: Sequence[Any]
+    ) -> list[Any]:
+        """`sums` of all tiles, and what minimums make of those of x's `groups`."""
+        stored = self._least.of_columns(stage, step, self._inner)
+        words = [minimums.word(value, self._strip.kind) for value in stored]
+        if self._strip.turned:
+            ((above, _, below, _),) = groups
+            return minimums.add_to_rows(sums, words, above + below)
+        found: list[Any] = []
+        for total, _, below, _ in groups:
+            here = sums[len(found) : len(found) + self._strip.sums]
+            found += minimums.add_to_columns(here, words, (total, below))
+        return found
 
 
 class _Lanes:

@@ -24,7 +24,8 @@ SHARED = 104 * 1024
 class Strip:
     """A block's `rows` and `columns` of x by weights of `bits`, `group` of them to a scale.
 
-    `held` is the dtype that holds weights; `products` as `skinny.Strip` has it.
+    `held` is the dtype that holds weights; `products` as `skinny.Strip` has it; `minimums`: whether
+    groups have them.
     """
 
     kind: mma.Kind
@@ -34,6 +35,7 @@ class Strip:
     group: int
     held: str
     products: int = 1
+    minimums: bool = False
 
     @property
     def each(self) -> int:
@@ -86,9 +88,14 @@ class Strip:
         return self.place + self.columns * self.line
 
     @property
+    def behind(self) -> int:
+        """Where minimums begin in a stage, behind the scales."""
+        return self.scales + self.columns * self.groups * self.kind.item
+
+    @property
     def stage(self) -> int:
         """Bytes of a stage."""
-        return self.scales + self.columns * self.groups * self.kind.item
+        return self.behind + (self.behind - self.scales if self.minimums else 0)
 
     @property
     def stages(self) -> int:
@@ -127,7 +134,7 @@ class Strip:
     @property
     def weights(self) -> WeightWords:
         """What the weights become."""
-        return WeightWords(self.kind, self.bits, self.held)
+        return WeightWords(self.kind, self.bits, self.held, self.minimums)
 
     @property
     def span(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from heddle.kernels.cuda.products import mma, staging
+from heddle.kernels.cuda.products import minimums, mma, staging
 from heddle.kernels.cuda.products.tile import ROWS
 from heddle.kernels.cuda.products.weight_words import WeightWords
 
@@ -14,7 +14,8 @@ from heddle.kernels.cuda.products.weight_words import WeightWords
 class ScaledTile:
     """`rows` of x by 128 of `weights`, of which `group` along k have one scale.
 
-    A stage has x in panels of lines of 128 bytes, and behind them the weights as they came.
+    A stage has x in panels of lines of 128 bytes, and behind them the weights as they came. Where
+    groups have minimums, it has room for the sums of x's groups then, for each of `sharers`.
     """
 
     weights: WeightWords
@@ -22,6 +23,8 @@ class ScaledTile:
     rows: int = ROWS
 
     columns = 128
+    sharers = 2
+    """Warpgroups that multiply."""
     transposed = True
     depth = 128
     """Elements along k of a stage."""
@@ -62,9 +65,19 @@ class ScaledTile:
         return self.panels * self.panel
 
     @property
+    def brought(self) -> int:
+        """Bytes of x and the weights in a stage."""
+        return self.b_place + self.columns * self.b_line
+
+    @property
+    def sums(self) -> int:
+        """Bytes of the sums of x's groups for a warpgroup."""
+        return self.rows * minimums.GROUPS * 4
+
+    @property
     def stage(self) -> int:
         """Bytes of a stage."""
-        return self.b_place + self.columns * self.b_line
+        return self.brought + (self.sharers * self.sums if self.weights.minimums else 0)
 
     @property
     def span(self) -> int:

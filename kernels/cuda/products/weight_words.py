@@ -19,15 +19,20 @@ from heddle.kernels.mlir import dialect, ir
 llvm, nvvm = dialect("llvm"), dialect("nvvm")
 
 _LOWER, _UPPER = 0x5410, 0x7632  # Select those halves of two words.
+_NOTHING = 0x80008000  # Two times -0, which changes no float that it is added to.
 
 
 @dataclass(frozen=True)
 class WeightWords:
-    """Weights of `bits` in words of memory as `held`, and what they become: `kind.a`."""
+    """Weights of `bits` in words of memory as `held`, and what they become: `kind.a`.
+
+    With `minimums` they are integers without a sign, which stay what they are.
+    """
 
     kind: mma.Kind
     bits: int
     held: str
+    minimums: bool = False
 
     @property
     def is_float(self) -> bool:
@@ -50,7 +55,7 @@ class WeightWords:
         if self.bits == 4:
             parts = [(source, shift) for source in (word, word >> 8) for shift in (0, 4)]
             return [self._integers(source & 0x000F000F << s, (s, s)) for source, s in parts]
-        unsigned = word ^ 0x80808080
+        unsigned = self._unsigned(word)
         return [self._integers(part & 0x00FF00FF, (0, 0)) for part in (unsigned, unsigned >> 8)]
 
     def fragment(self, words: list[Any], member: Any) -> list[Any]:
@@ -67,7 +72,11 @@ class WeightWords:
             low, high = (mma.bytes_of(a, b, member * 0x22 + 0x10) for a, b in pairs)
             return self._floats(mma.bytes_of(low, high, emit.constant(emit.integer(32), _LOWER)))
         apart = [mma.bytes_of(a, b, member * 0x2222 + 0x1100) for a, b in pairs]
-        return [self._integers((both ^ 0x80808080) & 0x00FF00FF, (0, 0)) for both in apart]
+        return [self._integers(self._unsigned(both) & 0x00FF00FF, (0, 0)) for both in apart]
+
+    def _unsigned(self, word: Any) -> Any:
+        """Four integers of 8 bits, without a sign where they have one: plus 128."""
+        return word if self.minimums else word ^ 0x80808080
 
     def _floats(self, word: Any) -> list[Any]:
         widen = _float8.halves if self.kind.a == "f16" else _float8.bfloats
@@ -80,10 +89,8 @@ class WeightWords:
         pair = ir.VectorType.get([2], float_type)
         low, high = (half.lift(shift) for shift in shifts)
         lift = low & 0xFFFF | high & 0xFFFF0000
-        times, less = (
-            llvm.bitcast(pair, emit.constant(word, bits))
-            for bits in (lift, half.lower(self.bits - 1))
-        )
+        lower = _NOTHING if self.minimums else half.lower(self.bits - 1)
+        times, less = (llvm.bitcast(pair, emit.constant(word, bits)) for bits in (lift, lower))
         return llvm.bitcast(word, emit.fma(llvm.bitcast(pair, both), times, less))
 
 

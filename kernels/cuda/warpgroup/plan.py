@@ -7,7 +7,15 @@ from dataclasses import dataclass
 
 from heddle.kernels import emit
 from heddle.kernels.cuda import _handover
-from heddle.kernels.cuda.products import by_rows, matrices, mma, partial_sums, staging, tensor_cores
+from heddle.kernels.cuda.products import (
+    by_rows,
+    matrices,
+    minimums,
+    mma,
+    partial_sums,
+    staging,
+    tensor_cores,
+)
 from heddle.kernels.cuda.products import pieces as products_pieces
 from heddle.kernels.cuda.products import scaled as products_scaled
 from heddle.kernels.cuda.products.scaled_tile import ScaledTile
@@ -137,12 +145,14 @@ class Plan:
         """Of a thread that multiplies and of one that brings, once they have shared them out anew.
 
         Who gathers windows, looks for groups or brings halves of bytes would spill with less; who
-        widens weights of 8 bits, too, or looks for the groups of such weights.
+        widens weights of 8 bits, too, or looks for the groups of such weights. Who brings what has
+        minimums spilled with 56 where sizes are known when it runs.
         """
-        if isinstance(self.tile, ScaledTile) and self.grouped:
+        if not isinstance(self.tile, ScaledTile):
+            return 224, 56
+        if self.grouped or self.tile.weights.minimums:
             return 216, 72
-        wide = isinstance(self.tile, ScaledTile) and self.tile.weights.bits == 8
-        return (232, 40) if wide else (224, 56)
+        return (232, 40) if self.tile.weights.bits == 8 else (224, 56)
 
     @property
     def stored(self) -> bool:
@@ -237,7 +247,8 @@ def _scaled_plan(spec: Spec) -> Plan | None:
     """That of weights of 8 and 4 bits: tiles of 128 columns, of which two share their rows.
 
     Tiles of rows that are sorted by group end with it: they are alone, and short, which leaves
-    fewer of their rows empty, and registers to those that look for groups.
+    fewer of their rows empty, and registers to those that look for groups. With minimums tiles are
+    alone, too: lanes read x, and to tell another block so would take a fence of the whole GPU.
     """
     problem, grouped = matrices.problem(spec), spec.op == "quantized_grouped_matmul"
     groups = spec.operands[1].shape[0] if grouped else 1
@@ -249,12 +260,14 @@ def _scaled_plan(spec: Spec) -> Plan | None:
     if problem.k == 0:  # There is no scale that could be asked for in advance.
         return None
     x, weights = spec.operands[:2]
-    words = WeightWords(mma.KINDS[x.dtype, x.dtype], spec.attr("bits"), weights.dtype)
+    held = spec.attr("bits"), weights.dtype, minimums.number(spec) is not None
+    words = WeightWords(mma.KINDS[x.dtype, x.dtype], *held)
     rows = SHORT if grouped or by_rows.are_few(spec, SHORT) else ROWS
     tile = ScaledTile(words, spec.attr("group"), rows)
     if grouped:
         return Plan(spec, tile, 1, cut=False)
-    cluster = 1 if isinstance(problem.n, int) and problem.n <= tile.columns else 2
+    alone = isinstance(problem.n, int) and problem.n <= tile.columns
+    cluster = 1 if alone or words.minimums else 2
     known = all(isinstance(size, int) for size in _sizes(spec))
     plans = [Plan(spec, tile, cluster, cut) for cut in ([False, True] if known else [True])]
     return min(plans, key=_time)

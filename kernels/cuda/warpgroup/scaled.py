@@ -4,6 +4,9 @@ A consumer has 64 columns of the result and all rows of the tile. Its lanes read
 their fragments as they came, and widen a run of them while the products of the run before are in
 flight. x is b. The sums of a group are multiplied by its scales in float32, as in
 `products.scaled`. So rows and columns have changed places in registers, which the way out turns.
+
+Minimums are multiplied by the sums of x's groups (`products.minimums`), of which each warp makes
+those of some rows of a stage for all of its warpgroup.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import Any
 
 from heddle.kernels import convert, emit, memory, sizes
 from heddle.kernels.cuda import _block, _frame
-from heddle.kernels.cuda.products import mma, pieces, staging
+from heddle.kernels.cuda.products import minimums, mma, pieces, staging
 from heddle.kernels.cuda.products.outputs import Place
 from heddle.kernels.cuda.products.scaled_tile import ScaledTile
 from heddle.kernels.cuda.warpgroup import feed, instructions, panels, tma
@@ -44,7 +47,7 @@ class Feed(feed.Feed):
         matrix = pieces.word(place.number) if self.plan.grouped else zero
         for turn, k in self._steps_of(piece, first):
             with emit.when(feed.speaks()):
-                turn.expect(tile.stage)
+                turn.expect(tile.brought)
                 for number in range(tile.panels):
                     target = self.shared.at(turn.start + start + number * tile.panel)
                     along = k + number * tile.panel_depth
@@ -116,6 +119,7 @@ class Products:
         lane = thread % _block.WARP
         self._line = thread // _block.WARP * panels.WARP_ROWS + lane // 4
         self._member = pieces.word(lane % 4)
+        self._minimums = minimums.number(plan.spec)
 
     def __call__(self, piece: pieces.Piece, place: Place, first: Any) -> Sequence[Any]:
         """The sums of a thread: `instructions.Matrices.parts` of columns by rows of the tile."""
@@ -131,9 +135,14 @@ class Products:
         def step(i: Any, number: Any, parity: Any, *state: Any) -> Sequence[Any]:
             scales, totals = state[:count], state[count:]
             ahead = self._scales(rows, piece.start + i + 1)
+            least = self._least(rows, piece.start + i)
             turn = self._ring.at(number, parity)
             turn.wait_until_full()
+            if least:
+                self._sum_groups(turn)
             found = self._add(turn, scales, totals)
+            if least:
+                found = self._corrected(turn, least, found)
             self._release(turn)
             following = self._ring.after(turn)
             return [following.number, following.parity, *ahead, *found]
@@ -163,17 +172,72 @@ class Products:
         return self._scaled(sums, scales, totals)[1]
 
     def _scales(self, rows: Sequence[Size], step: Any) -> list[Any]:
-        """Those of the thread's columns as stored, for each part of a stage; asked for in advance.
+        """Those of the thread's columns, for each part of a stage; asked for in advance."""
+        parts = range(0, self._tile.depth, self._tile.span)
+        return [value for along in parts for value in self._of_groups(2, rows, step, along)]
 
-        Beyond k they are those of the last group, of weights that meet zeros.
+    def _least(self, rows: Sequence[Size], step: Any) -> list[Any]:
+        """The minimums, if any, for the one part of a stage of which a lane has the sums.
+
+        They are asked for in front of its products, and wanted behind them.
         """
-        tile, dtype = self._tile, self._frame.spec.operands[2].dtype
+        if self._minimums is None:
+            return []
+        along = pieces.word(minimums.own_group(self._tile.depth // self._tile.span))
+        return self._of_groups(self._minimums, rows, step, along * self._tile.span)
+
+    def _of_groups(self, operand: int, rows: Sequence[Size], step: Any, along: Any) -> list[Any]:
+        """What the thread's columns have of an operand, as stored, for a part of a stage.
+
+        Beyond k it is that of the last group, of weights that meet zeros.
+        """
+        tile, dtype = self._tile, self._frame.spec.operands[operand].dtype
         last, found = pieces.word(self._groups - 1), []
-        for along in range(0, tile.depth, tile.span):
-            group = emit.minimum((step * tile.depth + along) // tile.group, last)
-            for row in rows:
-                place = memory.at(self._frame.inputs[2], row + pieces.size(group), dtype)
-                found.append(llvm.load(emit.memory_type(dtype), place))
+        group = emit.minimum((step * tile.depth + along) // tile.group, last)
+        for row in rows:
+            place = memory.at(self._frame.inputs[operand], row + pieces.size(group), dtype)
+            found.append(llvm.load(emit.memory_type(dtype), place))
+        return found
+
+    def _sum_groups(self, turn: instructions.Turn) -> None:
+        """Puts the sums of x's groups of the warp's part of the rows into the stage."""
+        tile, lane = self._tile, _block.thread() % _block.WARP
+        sums_of = minimums.GroupSums(tile.kind)
+        each = tile.rows // instructions.WARPS
+        warp = _block.thread() % instructions.THREADS // _block.WARP
+        for first in range(0, each, panels.WARP_ROWS):
+            row, sums = warp * each + first, sums_of.zeros()
+            line = row + lane % panels.WARP_ROWS
+            for start in range(0, tile.depth, tile.kind.depth):
+                panel, along = divmod(start, tile.panel_depth)
+                chunk = along // tile.kind.each + lane // panels.WARP_ROWS
+                place = line * staging.LINE
+                place += staging.swizzled(line, chunk, staging.LINE) * mma.CHUNK
+                at = turn.start + place + panel * tile.panel
+                a = mma.load_matrices(self._shared.at(at), transposed=False)
+                sums = sums_of.add(a, start // tile.span, sums)
+            for below in range(_HALVES):
+                self._shared.store(sums[2 * below], self._group_sum(turn, row + 8 * below))
+
+    def _group_sum(self, turn: instructions.Turn, row: Size) -> Any:
+        """Where the sum of the lane's group is, of row `lane // 4` behind one of the tile."""
+        warpgroup, lane = _block.thread() // instructions.THREADS, _block.thread() % _block.WARP
+        at = warpgroup * self._tile.sums + (row * minimums.GROUPS + lane) * 4
+        return turn.start + at + self._tile.brought
+
+    def _corrected(
+        self, turn: instructions.Turn, least: Sequence[Any], totals: Sequence[Any]
+    ) -> list[Any]:
+        """`totals` and what minimums add, once all warps have put sums there."""
+        dtype, kind = self._frame.spec.operands[2].dtype, self._tile.kind
+        words = [minimums.word(convert.from_memory(each, dtype), kind) for each in least]
+        warpgroup = _block.thread() // instructions.THREADS
+        instructions.meet(warpgroup + 1, instructions.THREADS)
+        found: list[Any] = []
+        for row in range(0, self._tile.rows, 8):
+            total = self._shared.load(self._group_sum(turn, row), emit.register_type("float32"), 1)
+            here = totals[len(found) : len(found) + 4]
+            found += minimums.add_to_rows(here, words, total)
         return found
 
     def _fragments(self, turn: instructions.Turn, start: int) -> list[list[Any]]:

@@ -155,5 +155,16 @@ def test_sums_are_there_once_and_corrections_at_load(activations):
     assert sorted(names) == sorted(["map", "reduce", "matmul_packed", *rounds, product])
 
 
+@pytest.mark.parametrize("grouped", [False, True])
+def test_kernels_of_a_gpu_take_minimums_where_rows_are_floats(grouped):
+    name = "quantized_grouped_matmul" if grouped else "quantized_matmul"
+    for activations, operands in (("float", 4), ("int8", 3)):
+        graph, _ = products([(BF16, BF16, 4, activations)], grouped=grouped)
+        module = lower(graph.module, "cuda", stop_after="legalize")
+        ops_of = {m.name(op): op for op in m.operations(module)}
+        assert len(ops_of[name].operands) == operands + grouped
+        assert ("sum" in ops_of) == (activations == "int8")
+
+
 def is_early(operation):
     return "stage" in operation.attributes

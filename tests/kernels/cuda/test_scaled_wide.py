@@ -86,7 +86,7 @@ def test_groups_of_rows():
 
 @pytest.mark.parametrize("rows", [3, 20])
 def test_a_program_of_weights_with_minimums(rows):
-    """A product and its gate, of few rows in one kernel, each with its own correction."""
+    """A product and its gate, of few rows in one kernel, each with its own minimums."""
     half, narrow, rng = DType.float16, DType.bfloat16, np.random.default_rng(0)
     with Graph("gated", [TensorType(narrow, ("n", 64))]) as graph:
         products, weights, wanted = [], {}, []
