@@ -1,11 +1,12 @@
 """A decoding step of a language model of 8B shape on a GPU, as one graph launch.
 
 `gpu_kit.py` takes its artifacts along and `gpu.py` times them. The shape is that of Llama 3.1 8B in
-bfloat16, and with int8 and int4 weights in groups of 128; weights are random, the same bits over
-and over. A launch is one CUDA graph of the whole step, from tokens to the next ones, with caches of
-1024 tokens for each row. The bound is the time in which a copy of 2 GiB moves as many bytes as the
-step's weights and caches have, measured in turns. Which kernels a step's time goes to is told of
-plain launches. On a CPU a tiny model is tried instead, by plain calls.
+bfloat16, with int8 and int4 weights in groups of 128, and with 4 bits in groups of 32 that have
+minimums, as Q4_K's; weights are random, the same bits over and over. A launch is one CUDA graph of
+the whole step, from tokens to the next ones, with caches of 1024 tokens for each row. The bound is
+the time in which a copy of 2 GiB moves as many bytes as the step's weights and caches have,
+measured in turns. Which kernels a step's time goes to is told of plain launches. On a CPU a tiny
+model is tried instead, by plain calls.
 """
 
 from __future__ import annotations
@@ -44,7 +45,12 @@ TINY = LARGE | {
     "head_dim": 32,
 }
 
-HELD = {"bfloat16": None, "int8": (8, 128), "int4": (4, 128)}
+HELD = {
+    "bfloat16": None,
+    "int8": (8, 128),
+    "int4": (4, 128),
+    "q4_k": (4, 32, "float", None, True),  # With minimums.
+}
 
 ROWS, LENGTH, COPY = (1, 8, 64), 1024, 1 << 30
 
@@ -90,6 +96,8 @@ def weight_of(name: str, dtype: str, shape: Sequence[int], pool: Any) -> Any:
         return np.resize(pool.view(np.uint8), shape).view(dtype)
     if name.endswith("norm.weight"):
         bits = np.full(shape, 0x3F80, np.uint16)
+    elif name.endswith("minimums"):
+        bits = np.full(shape, 0xBAF9, np.uint16)  # -0.0019
     elif name.endswith("scales"):
         bits = np.full(shape, 0x3980, np.uint16)  # 0.00024
     else:

@@ -140,7 +140,7 @@ def expected(
     """What the op's reference makes of `arrays`, in float64 where they are floats."""
     pairs = zip(arrays, case["operands"], strict=True)
     wide = [gpu_operands.wide(array, operand["dtype"]) for array, operand in pairs]
-    exact = workload.row.reference(*wide, **workload.canonical(sizes, dtype))
+    exact = workload.row.reference(*workload.arguments(wide), **workload.canonical(sizes, dtype))
     short = exact.dtype.kind == "f" and dtype is not DType.float64
     return exact.astype(np.float32) if short else exact
 
@@ -156,8 +156,9 @@ def joint_check(
     with Graph("ops", types) as graph:
         inputs, results = iter(graph.inputs), []
         for workload, own in zip(group, sizes, strict=True):
-            values = tuple(next(inputs) for _ in workload.operands)
-            results.append(build(workload.row, values, workload.attrs(own, dtype)))
+            values = [next(inputs) for _ in workload.operands]
+            arguments = tuple(workload.arguments(values))
+            results.append(build(workload.row, arguments, workload.attrs(own, dtype)))
         graph.output(*results)
     joint = {
         "name": " ".join(workload.name for workload in group),

@@ -52,6 +52,15 @@ LARGER: tuple[tuple[str, str, dict[str, int]], ...] = (
         for kind, group in ((8, 32), (8, 128), (4, 32), (4, 128), ("float8", 64))
         for dtype in ("bfloat16", "float16")
     ),
+    *(
+        (f"quantized_matmul_{bits}_minimums", dtype, {"m": m, "n": 520, "k": 1152, "group": group})
+        for bits, group in ((8, 32), (4, 32), (4, 128))
+        for dtype, m in (("bfloat16", 5), ("float16", 12), ("bfloat16", 40), ("bfloat16", 300))
+    ),
+    *(
+        ("quantized_grouped_matmul_4_minimums", "bfloat16", {**sizes, "k": 1152, "group": 128})
+        for sizes in ({"g": 3, "s": 3, "n": 520}, {"g": 3, "s": 150, "n": 520})
+    ),
     ("grouped_matmul", "bfloat16", {"g": 3, "s": 150, "n": 520, "k": 200}),
     ("conv", "bfloat16", {"b": 2, "height": 20, "width": 21, "c": 64, "n": 200, "window": 3}),
     *((name, "bfloat16", {"m": 5, "n": 3000}) for name in ("softmax", "layer_norm", "rms_norm")),
@@ -64,6 +73,11 @@ LARGER: tuple[tuple[str, str, dict[str, int]], ...] = (
     *(
         (name, "bfloat16", {"b": 3, "s": 1, "t": 2000, "h": 4, "g": 2, "block": 16, "d": 256})
         for name in ("paged_attention", "paged_attention_float8")
+    ),
+    *(
+        ("paged_attention_latents", dtype, {"b": 3, "s": s, "t": t, "h": h, "block": 16, "d": 576})
+        for dtype, h in (("bfloat16", 16), ("float16", 128), ("bfloat16", 20))
+        for s, t in ((1, 2000), (3, 2000), (40, 64))
     ),
     *(
         (name, "bfloat16", {"b": 1, "h": 3, "s": s, "t": 333, "d": d})
@@ -92,10 +106,11 @@ LARGER: tuple[tuple[str, str, dict[str, int]], ...] = (
     ),
 )
 """Checks of products with more rows than strips are for: of some rows in short tiles, of several
-tiles, of tiles in pieces, of single elements, of each kind that wgmma multiplies. Of rows that take
-a block each. And of attention of prompts: several tiles of queries, the last of them short; of
-heads of 256, which have smaller tiles; of capped scores and of sinks by each of its kernels, also
-with few rows, whose keys are split."""
+tiles, of tiles in pieces, of single elements, of each kind that wgmma multiplies. Of weights with
+minimums in each kind of strip and tile. Of rows that take a block each. And of attention of
+prompts: several tiles of queries, the last of them short; of heads of 256, which have smaller
+tiles; of capped scores and of sinks by each of its kernels, also with few rows, whose keys are
+split; of latents with few and more rows, split and whole."""
 
 TIMED: tuple[tuple[str, str, dict[str, int]], ...] = (
     *(("matmul", "bfloat16", {"m": n, "n": n, "k": n}) for n in (4096, 8192)),
@@ -110,7 +125,19 @@ TIMED: tuple[tuple[str, str, dict[str, int]], ...] = (
         for bits in (8, 4)
         for m in (1, 16, 64, 512, 2048)
     ),
-    ("quantized_matmul_4", "bfloat16", {"m": 2048, "n": 28672, "k": 4096, "group": 32}),
+    *(
+        ("quantized_matmul_4", "bfloat16", {"m": m, "n": 28672, "k": 4096, "group": 32})
+        for m in (1, 16, 64, 2048)
+    ),
+    *(
+        (
+            f"quantized_matmul_{bits}_minimums",
+            "bfloat16",
+            {"m": m, "n": 28672, "k": 4096, "group": group},
+        )
+        for bits, group in ((4, 32), (4, 128), (8, 32))
+        for m in (1, 16, 64, 512, 2048)
+    ),
     *(
         ("quantized_matmul_float8", "bfloat16", {"m": m, "n": 28672, "k": 4096, "group": 128})
         for m in (1, 16, 2048)
@@ -134,6 +161,11 @@ TIMED: tuple[tuple[str, str, dict[str, int]], ...] = (
         for b, s, t in ((1, 8192, 8192), (8, 1024, 1024), (4, 512, 16384))
     ),
     ("paged_attention", "bfloat16", {"b": 1, "s": 8192, "t": 8192, "h": 16, "g": 8, "d": 256}),
+    *(
+        ("paged_attention_latents", "bfloat16", {"b": b, "s": s, "t": t, "h": h, "d": 576})
+        for h in (16, 128)
+        for b, s, t in ((1, 1, 8192), (64, 1, 8192), (64, 2, 8192), (1, 4096, 4096))
+    ),
     ("ragged_attention", "bfloat16", {"b": 1, "s": 8192, "t": 8192, "h": 32, "g": 8, "d": 128}),
     ("sample_tokens", "float32", {"m": 64, "n": 131072}),
     *(

@@ -13,7 +13,9 @@ Figures = dict[str, Any]
 Rows = list[dict[str, Any]]
 
 PRODUCTS = ("matmul", "float8_matmul", "integer_matmul", "grouped_matmul", "conv")
-QUANTIZED = tuple(f"quantized_matmul_{kind}" for kind in ("8", "4", "float8"))
+QUANTIZED = tuple(
+    f"quantized_matmul_{kind}" for kind in ("8", "4", "float8", "8_minimums", "4_minimums")
+)
 ATTENTION = (
     "attention",
     "attention_causal",
@@ -23,6 +25,7 @@ ATTENTION = (
     "paged_attention_capped",
     "paged_attention_sinks",
     "paged_attention_float8",
+    "paged_attention_latents",
 )
 MOVED = (
     *("rms_norm", "layer_norm", "softmax", "silu", "add", "sum", "transpose", "rope"),

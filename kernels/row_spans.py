@@ -16,8 +16,8 @@ OUT_OF_RANGE, FALLING, OUT_OF_RANGE_UNSIGNED = 1, 2, 3
 QUERY_OFFSETS = 3
 """The operand of attention over ragged rows that holds where the queries of each row begin."""
 
-LARGEST_HEAD = 256
-"""The largest head size of attention whose values are whole heads everywhere."""
+LARGEST_HEAD = 1024
+"""The largest head size of attention; values may be narrower."""
 
 Report = Callable[[Any, int, Any, Any, Any], None]
 """Writes the status word of a frame: a code, the value, its limit, the value before it."""
@@ -187,11 +187,11 @@ def keys_of_table(spec: Spec) -> Expr:
     return product((spec.operands[5].shape[1], spec.operands[1].shape[1]))
 
 
-def unsupported(spec: Spec, largest: int = LARGEST_HEAD, narrower: bool = False) -> str | None:
+def unsupported(spec: Spec) -> str | None:
     """Why a kernel of ragged attention does not take `spec`, or None.
 
     Kernels take floats of up to 32 bits (queries of 8 bits aside), static heads of a size of up to
-    `largest`, values of part of a head where they may be `narrower`, and no prologue.
+    `LARGEST_HEAD`, and no prologue.
     """
     for number, operand in enumerate(spec.operands[:3]):
         if operand.dtype not in ("float32", *(emit.NARROW if number else emit.NARROW[:2])):
@@ -199,10 +199,8 @@ def unsupported(spec: Spec, largest: int = LARGEST_HEAD, narrower: bool = False)
     heads = (*spec.operands[0].shape[1:], spec.operands[1].shape[-2])
     if any(not isinstance(size, int) or size == 0 for size in heads):
         return f"wanted static heads, got {heads}"
-    if int(heads[1]) > largest:  # type: ignore[arg-type]
-        return f"wanted a head size of at most {largest}, got {heads[1]}"
-    if not narrower and spec.result.shape[-1] != heads[1]:
-        return f"wanted values of whole heads of {heads[1]}, got {spec.result.shape[-1]}"
+    if int(heads[1]) > LARGEST_HEAD:  # type: ignore[arg-type]
+        return f"wanted a head size of at most {LARGEST_HEAD}, got {heads[1]}"
     if spec.prologue is not None:
         return "it takes no prologue"
     return bodies.unsupported(spec.epilogue)

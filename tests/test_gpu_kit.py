@@ -19,6 +19,7 @@ WORKLOADS = (
     "matmul",
     "quantized_matmul_8",
     "quantized_matmul_float8",
+    "paged_attention_latents",
     "paged_write",
     "cast",
 )

@@ -83,7 +83,7 @@ def _gated(parts: Parts) -> tuple[Spec, list[Any]]:
 
 
 def _rooted(parts: Parts, root: Any) -> tuple[Spec, list[Any]]:
-    op, attributes = _ROOTS.get(m.name(root), _plain)(root)
+    op, attributes = _ROOTS.get(m.name(root), _without())(root)
     if parts.leaves and op in STREAMED:
         attributes = {**attributes, "leaves": True}
     operands, result = [seen(value, root) for value in root.operands], root.results[0]
@@ -244,10 +244,6 @@ def seen(value: Any, root: Any) -> Any:
     return value
 
 
-def _plain(op: Any) -> tuple[str, dict[str, Attr]]:
-    return m.name(op), m.attrs(op)
-
-
 def _reduce(op: Any) -> tuple[str, dict[str, Attr]]:
     return "reduce", {"kind": m.name(op), **m.attrs(op)}
 
@@ -288,8 +284,10 @@ def _without(*names: str) -> Callable[[Any], tuple[str, dict[str, Attr]]]:
     return root
 
 
-def _attention(op: Any) -> tuple[str, dict[str, Attr]]:
-    return "attention", {**m.attrs(op), "masked": len(op.operands) == 4}
+def _ragged(op: Any) -> tuple[str, dict[str, Attr]]:
+    """Values may be those that are keys: then they need not be read."""
+    latent = {"latent": True} if op.operands[1] == op.operands[2] else {}
+    return m.name(op), {**_without("value_size")(op)[1], **latent}
 
 
 def _matmul(op: Any) -> tuple[str, dict[str, Attr]]:
@@ -314,7 +312,7 @@ _ROOTS: dict[str, Callable[[Any], tuple[str, dict[str, Attr]]]] = {
     # A kernel takes activations as floats.
     **dict.fromkeys(("quantized_matmul", "quantized_grouped_matmul"), _without("activations")),
     **dict.fromkeys(SCALED, _without("columns", "dtype")),
-    "attention": _attention,
-    **dict.fromkeys(("ragged_attention", "paged_attention"), _without("value_size")),
+    "attention": lambda op: ("attention", {**m.attrs(op), "masked": len(op.operands) == 4}),
+    **dict.fromkeys(("ragged_attention", "paged_attention"), _ragged),
     **dict.fromkeys(PRODUCTS, _matmul),
 }

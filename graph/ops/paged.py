@@ -75,11 +75,12 @@ def _cache_shape(types: Types, attrs: Attrs) -> Shape:
 
 
 def _paged_cost(types: Types, attrs: Attrs, result: TensorType) -> Cost:
-    """As if every table were full."""
+    """As if every table were full, and values that are a part of heads the same as keys."""
     (tokens, heads, size), (_, block, key_heads, _) = types[0].shape, types[1].shape
     rows, blocks = types[5].shape
     columns = size + result.shape[-1]
-    cached = rows * blocks * block * key_heads * columns * types[1].dtype.size
+    held = size if attrs["value_size"] else columns
+    cached = rows * blocks * block * key_heads * held * types[1].dtype.size
     others = sum((costs.nbytes(type) for type in (types[0], *types[3:])), cached)
     each = row_operations(heads, of_a_row(tokens, rows), blocks * block, columns, attrs)
     return Cost(others, costs.nbytes(result), rows * each)

@@ -23,6 +23,7 @@ from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 vector = dialect("vector")
 
 _WARPS = _frame.THREADS // _block.WARP
+_NOTHING = -0.0  # -0.0 and -0.0 are -0.0, which 0.0 and -0.0 are not
 _ELEMENTS = 4  # of a column that a thread has at a time: so many loads are under way
 
 
@@ -44,20 +45,20 @@ def _emit_warp(frame: _frame.Frame) -> None:
     length, count = frame.size(shape[-1]), frame.size(product(shape[:-1]))
     lane = _block.thread() % _block.WARP
     row = _block.block() * _WARPS + _block.thread() // _block.WARP
-    zero = emit.constant(emit.register_type(x.dtype), 0)
+    nothing = emit.constant(emit.register_type(x.dtype), _NOTHING)
 
     def further(start: Any, total: Any) -> list[Any]:
         column = start + lane
         inside = compare("less", column, length)
         # Every lane has to take part in the shuffles, so that some read the last column again.
         there = row * length + select(inside, column, emit.as_index(length) - 1)
-        value = in_warp(select(inside, x(there, 1), zero), zero) + total
+        value = in_warp(select(inside, x(there, 1), nothing), nothing) + total
         with emit.when(inside):
             write(value, row * length + column)
         return [_block.shuffle_from(value, _block.WARP - 1)]
 
     with emit.when(compare("less", row, count)):
-        emit.carry(0, length, _block.WARP, [zero], further)
+        emit.carry(0, length, _block.WARP, [nothing], further)
 
 
 def _emit_block(frame: _frame.Frame) -> None:
@@ -72,14 +73,14 @@ def _emit_block(frame: _frame.Frame) -> None:
             column = start + _block.thread() * lanes
             inside = compare("less", column, length)
             values = _block.lanes(x(row + select(inside, column, 0), lanes))
-            found, total = sums.further([select(inside, v, sums.zero) for v in values], total)
+            found, total = sums.further([select(inside, v, sums.nothing) for v in values], total)
             with emit.when(inside):
                 together = emit.widen(sums.element, lanes)
                 value = found[0] if lanes == 1 else vector.from_elements(together, found)
                 write(value, row + column)
             return [total]
 
-        emit.carry(0, length, _frame.THREADS * lanes, [sums.zero], further)
+        emit.carry(0, length, _frame.THREADS * lanes, [sums.nothing], further)
 
     with frame.unless_empty():
         _frame.in_vectors(frame, [x.inputs, write.inputs], [length], body)
@@ -108,7 +109,7 @@ def _emit_columns(frame: _frame.Frame) -> None:
             x(start + select(inside, place, last) * inner, 1)
             for place, inside in zip(places, insides, strict=True)
         ]
-        values = [select(i, value, sums.zero) for i, value in zip(insides, values, strict=True)]
+        values = [select(i, value, sums.nothing) for i, value in zip(insides, values, strict=True)]
         found, total = sums.further(values, total)
         for place, inside, value in zip(places, insides, found, strict=True):
             with emit.when(inside & there):
@@ -117,7 +118,7 @@ def _emit_columns(frame: _frame.Frame) -> None:
 
     with frame.unless_empty():
         step = _frame.THREADS // width * _ELEMENTS
-        emit.carry(0, count, step, [sums.zero], further)
+        emit.carry(0, count, step, [sums.nothing], further)
 
 
 class _Sums:
@@ -129,7 +130,8 @@ class _Sums:
     """
 
     def __init__(self, element: Any, width: int) -> None:
-        self.element, self.width, self.zero = element, width, emit.constant(element, 0)
+        self.element, self.width = element, width
+        self.nothing = emit.constant(element, _NOTHING)
         self._shared = _block.SharedArray("sums", element, _WARPS * width)
 
     def further(self, values: Sequence[Any], total: Any) -> tuple[list[Any], Any]:
@@ -142,18 +144,18 @@ class _Sums:
         running = [values[0]]
         for value in values[1:]:
             running.append(running[-1] + value)
-        upto = in_warp(running[-1], self.zero, self.width)
+        upto = in_warp(running[-1], self.nothing, self.width)
         _block.barrier()  # Nobody may still read the sums of the step before.
         with emit.when(compare("greater_equal", lane, _block.WARP - self.width)):
             self._shared.store(upto, warp * self.width + column)
         _block.barrier()
         reaches = compare("greater_equal", lane, self.width)
         before = _block.shuffle_from(upto, select(reaches, lane - self.width, 0))
-        before = select(reaches, before, self.zero)
+        before = select(reaches, before, self.nothing)
         earlier = total
         for number in range(_WARPS):
             part = self._shared.load(column + number * self.width)
-            earlier = earlier + select(compare("greater", warp, number), part, self.zero)
+            earlier = earlier + select(compare("greater", warp, number), part, self.nothing)
             total = total + part
         return [earlier + before + value for value in running], total
 

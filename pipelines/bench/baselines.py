@@ -79,7 +79,8 @@ def _numpy(case: Case, prepared: Prepared) -> list[Call]:
     views = [[buffer.to_numpy() for buffer in buffers] for buffers in prepared.sets]
     outputs = [buffer.to_numpy() for buffer in prepared.outputs]
     return [
-        partial(run, *arrays, out=out, **attrs) for arrays, out in zip(views, outputs, strict=True)
+        partial(run, *workload.arguments(arrays), out=out, **attrs)
+        for arrays, out in zip(views, outputs, strict=True)
     ]
 
 
@@ -173,8 +174,8 @@ def _torch(case: Case, prepared: Prepared) -> list[Call]:
 
 TORCH = (
     *("add", "sub", "mul", "div", "maximum", "minimum", "neg", "abs", "sqrt", "rsqrt", "exp"),
-    *("log", "tanh", "erf", "sigmoid", "sin", "cos", "pow", "floor_divide", "floor", "ceil"),
-    *("round", "logical_and", "logical_or", "logical_xor", "logical_not", "where"),
+    *("expm1", "log", "log1p", "tanh", "erf", "sigmoid", "sin", "cos", "pow", "floor_divide"),
+    *("floor", "ceil", "round", "logical_and", "logical_or", "logical_xor", "logical_not", "where"),
 )
 """Ops that torch has by the same name, with `out`."""
 
@@ -208,6 +209,7 @@ def torch_functions(torch: Any) -> dict[str, Run]:
         "isnan": lambda x, out: torch.isnan(x),
         "relu": lambda x, out: torch.relu(x),
         "silu": lambda x, out: functional.silu(x),
+        "softplus": lambda x, out: functional.softplus(x),
         "gelu": lambda x, out, approximate: functional.gelu(x, approximate=approximate),
         "sum": reduced(torch.sum),
         "mean": reduced(torch.mean),

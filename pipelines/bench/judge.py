@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from heddle.pipelines.bench.limits import TILES_OF, Limits
 from heddle.pipelines.bench.machine import Level
@@ -40,8 +40,8 @@ def judged(row: Row, limits: Limits | None, levels: Sequence[Level]) -> Row:
     row = {**row, "gb_s": moved / seconds / 1e9, "tflop_s": row["operations"] / seconds / 1e12}
     if limits is None:
         return row
-    level = level_of(row, levels)
-    memory = memory_seconds(row, limits, level)
+    places = places_of(row, levels)
+    memory = memory_seconds(row, limits, places)
     peak = peak_tflops(row, limits)
     compute = row["operations"] / (peak * 1e12) if peak else 0.0
     if max(memory, compute) * 1e6 < limits["call_us"]:
@@ -50,7 +50,7 @@ def judged(row: Row, limits: Limits | None, levels: Sequence[Level]) -> Row:
         bound = "memory" if memory >= compute else "compute"
     return {
         **row,
-        "level": level,
+        "level": list(places)[-1],
         "gb_s_limit": moved / memory / 1e9 if memory else None,
         "gb_s_share": memory / seconds,
         "tflop_s_limit": peak,
@@ -59,28 +59,40 @@ def judged(row: Row, limits: Limits | None, levels: Sequence[Level]) -> Row:
     }
 
 
-def level_of(row: Row, levels: Sequence[Level]) -> str:
-    """Where the buffers of a case are: memory when cold, else the first cache that holds them.
+def places_of(row: Row, levels: Sequence[Level]) -> dict[str, float]:
+    """The shares of a case's buffers by where they are, the first cache first.
 
-    Each thread works on its part of them, so that private caches hold more together.
+    They fill one cache after the other, and what is left is in memory; so is all of a cold case,
+    whose rotation drops it from the caches, unless that is short. Each thread works on its part of
+    them, so that private caches hold more together.
     """
-    for level in levels if row["cache"] == "warm" else ():
+    if row["cache"] == "cold" and "short-rotation" not in row["flags"]:
+        return {"memory": 1.0}
+    left = held = max(row["rotated_bytes"], 1)
+    places = {}
+    for level in levels:
         copies = max(1, row["threads"] // max(level.shared, 1))
-        if row["rotated_bytes"] <= level.size * copies:
-            return level.name
-    return "memory"
+        here = min(left, level.size * copies)
+        places[level.name] = here / held
+        left -= here
+        if not left:
+            return places
+    return {**places, "memory": left / held}
 
 
-def memory_seconds(row: Row, limits: Limits, level: str) -> float:
-    """The least time to move a case's bytes.
+def memory_seconds(row: Row, limits: Limits, places: Mapping[str, float]) -> float:
+    """The least time to move a case's bytes, of which these shares are in these places.
 
     What is written is copied from as many bytes that are read; the rest is read alone.
     """
     read, written = row["bytes_read"], row["bytes_written"]
     copied = min(read, written) * 2 if read >= written else read + written
     alone = max(read - written, 0)
-    rates = limits["copy_gb_s"][level], limits["read_gb_s"][level]
-    return float(copied / rates[0] + alone / rates[1]) / 1e9
+    copies, reads = limits["copy_gb_s"], limits["read_gb_s"]
+    return sum(
+        share * float(copied / copies[place] + alone / reads[place]) / 1e9
+        for place, share in places.items()
+    )
 
 
 def peak_tflops(row: Row, limits: Limits) -> float | None:

@@ -9,6 +9,7 @@ host and number of threads, and kept in the cache folder.
 from __future__ import annotations
 
 import json
+import math
 import time
 import warnings
 from collections.abc import Callable
@@ -21,15 +22,20 @@ from heddle.pipelines.bench.machine import BUSY
 from heddle.runtime import Buffer, InferenceSession, Model, config, whole_file
 from heddle.runtime._core import cpu_info
 
-SCHEMA = 2
+SCHEMA = 3
 
 Limits = dict[str, Any]
 """`threads` (of a GPU its name, `gpu`), `date`, and then `read_gb_s` and `copy_gb_s` by level
 (`"L1"` to `"memory"`), `tflop_s` by instruction set and dtype (`"AVX-512 float32"`), `call_us`, an
-`execute` of a kernel without work, and `others_share`, how much of the cores others had."""
+`execute` of a kernel without work, and `others_share`, how much of the cores others had the least
+of `measured` times."""
 
 RUNS, RUN_S, MOST_S = 30, 2e-3, 1.0
 PAUSE_S, TRIES, SPREAD_S = 0.05, 3, 6.0
+MOST_MEASURED = 3
+"""How often limits are measured where other processes disturb each time: some machines are never
+without them."""
+
 MEMORY = 64 * 2**20
 """The least bytes that count as memory."""
 
@@ -96,12 +102,16 @@ def resident() -> int:
 
 
 def working_sets(threads: int) -> dict[str, int]:
-    """For each level the bytes that one thread works on: well inside of it, its share if shared."""
-    levels = machine.caches()
-    found = {}
-    for level in levels:
+    """For each level the bytes that one thread works on: well inside of it, its share if shared.
+
+    Four times the level before are enough, of which that keeps next to nothing. A cache that is
+    nearly full is slower, and the last one may be shared with other machines on the same CPU.
+    """
+    found, before = {}, math.inf
+    for level in machine.caches():
         sharing = max(1, min(threads, level.shared))
-        found[level.name] = level.size * 3 // 4 // sharing
+        found[level.name] = int(min(level.size * 3 // 4 // sharing, machine.PER_CACHE * before))
+        before = level.size
     found["memory"] = max(MEMORY, machine.PER_CACHE * machine.last_cache(threads)) // threads
     return found
 
@@ -233,8 +243,8 @@ def known() -> dict[int | str, Limits]:
 def of(threads: int, again: bool = False) -> Limits:
     """The limits of `threads` threads: those that are kept, else measured in a child and kept.
 
-    Where other processes disturbed the measurement, or `again`, they are measured once more; of
-    both, the better figures count.
+    Where other processes disturbed the measurement, up to `MOST_MEASURED` times, or `again`, they
+    are measured once more; of both, the better figures count.
 
     Raises:
         ChildError: The child crashed or hung.
@@ -258,9 +268,10 @@ def kept(key: int | str, again: bool, measured: Callable[[], Limits]) -> Limits:
     """The limits that are kept under `key`, else those that are `measured`, as `of` says."""
     found = known()
     before = found.get(key)
-    if before and not again and before["others_share"] <= BUSY:
+    if before and not again and settled(before):
         return before
-    result = {**measured(), "date": datetime.now(timezone.utc).strftime("%Y-%m-%d")}
+    date = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    result = {**measured(), "measured": 1, "date": date}
     if before:
         result = better(before, result)
     try:
@@ -268,6 +279,13 @@ def kept(key: int | str, again: bool, measured: Callable[[], Limits]) -> Limits:
     except OSError as error:
         warnings.warn(f"limits: {error}; they are not kept", LimitsWarning, stacklevel=3)
     return result
+
+
+def settled(found: Limits | None) -> bool:
+    """Whether limits, if there are any, need not be measured again."""
+    if found is None:
+        return False
+    return bool(found["others_share"] <= BUSY or found["measured"] >= MOST_MEASURED)
 
 
 def _keep(found: dict[int | str, Limits]) -> None:
@@ -288,4 +306,5 @@ def better(a: Limits, b: Limits) -> Limits:
         merged[name] = {key: max(a[name].get(key, 0), b[name].get(key, 0)) for key in both}
     for name in ("call_us", "others_share"):
         merged[name] = min(a[name], b[name])
+    merged["measured"] = a["measured"] + b["measured"]
     return merged

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from heddle.pipelines.bench.rows import Row, failed, number, pooled, shape_text, timed
 from heddle.pipelines.bench.svg import COLORS, Chart, bars
+from heddle.runtime import whole_file
 from heddle.runtime.errors import InputError
 
 
@@ -35,7 +36,7 @@ def save(rows: Sequence[Row], folder: Path) -> list[Path]:
         "bench.html": page(measured, roof, chart),
     }
     for name, text in contents.items():
-        (folder / name).write_text(text)
+        whole_file.save(folder / name, text.encode())
     return [folder / name for name in contents]
 
 

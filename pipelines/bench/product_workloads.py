@@ -46,18 +46,19 @@ PRODUCTS = (
     ),
     *(
         Workload(
-            f"quantized_grouped_matmul_{bits}",
+            f"quantized_grouped_matmul_{bits}" + "_minimums" * least,
             "quantized_grouped_matmul",
             (
                 Operand("g*s k"),
                 Operand(f"g n k*{bits}//8", dtype, weight=True),
                 Operand("g n k//group", weight=True),
                 _OFFSETS,
+                *[Operand("g n k//group", weight=True)] * least,
             ),
             {**_GROUPS, "group": (128,)},
             _quantized(bits),
         )
-        for bits, dtype in _HELD
+        for bits, dtype, least in (*((*held, 0) for held in _HELD), (4, "uint8", 1))
     ),
     *(
         Workload(
@@ -75,16 +76,19 @@ PRODUCTS = (
         for bits, dtype in _HELD
         for suffix, activations, products in (("", "float", ""), ("_by_int8", "int8", "int8"))
     ),
-    Workload(
-        "quantized_matmul_4_minimums",
-        "quantized_matmul",
-        (
-            _A,
-            Operand("n k*4//8", "uint8", weight=True),
-            *[Operand("n k//group", weight=True)] * 2,
-        ),
-        {"m": (1, 8), "k": (2048,), "n": (8192,), "group": (32,)},
-        _quantized(4),
+    *(
+        Workload(
+            f"quantized_matmul_{bits}_minimums",
+            "quantized_matmul",
+            (
+                _A,
+                Operand(f"n k*{bits}//8", "uint8", weight=True),
+                *[Operand("n k//group", weight=True)] * 2,
+            ),
+            {"m": (1, 8), "k": (2048,), "n": (8192,), "group": (32,)},
+            _quantized(bits),
+        )
+        for bits in (8, 4)
     ),
     Workload(
         "quantized_matmul_float8",

@@ -57,7 +57,7 @@ class Verification:
         self.outputs, self.result = prepared.outputs, workload.result(case.sizes, prepared.dtype)
         wide = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in prepared.arrays]
         attrs = workload.canonical(case.sizes, prepared.dtype)
-        self.wanted = workload.row.reference(*wide, **attrs)
+        self.wanted = workload.row.reference(*workload.arguments(wide), **attrs)
         self.allowed = data.allowed(workload, case.sizes, prepared.dtype)
         self.filler = Filler(self.result, case.target, session)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from heddle.graph import Dim, DType, Graph, TensorType, Weight
 from heddle.graph.ops import ROWS, OpRow
@@ -16,6 +16,8 @@ from heddle.runtime.errors import GraphError
 Sizes = Mapping[str, int]
 _MULTIPLES = re.compile(r"\b([a-z]\w*)//(\w+)")
 """Sizes of which a dim is a part."""
+
+_Value = TypeVar("_Value")
 
 Attrs = Callable[[Sizes, DType], dict[str, Any]]
 
@@ -40,7 +42,8 @@ class Operand:
 class Workload:
     """A kernel to time: the op, its operands, and the default sizes (each may have several).
 
-    `products` is what it multiplies, where that is not the operands' dtype.
+    `products` is what it multiplies, where that is not the operands' dtype. `takes` are the numbers
+    of the operands that the op takes, where it takes one of them twice.
     """
 
     name: str
@@ -49,11 +52,16 @@ class Workload:
     sizes: Mapping[str, tuple[int, ...]]
     attrs: Attrs = field(default=lambda sizes, dtype: {})
     products: str = ""
+    takes: tuple[int, ...] = ()
 
     @property
     def row(self) -> OpRow:
         """The op's row."""
         return ROWS[self.op]
+
+    def arguments(self, values: Sequence[_Value]) -> list[_Value]:
+        """What the op takes, given something for each operand."""
+        return [values[number] for number in self.takes or range(len(values))]
 
     def types(self, sizes: Sizes, dtype: DType) -> list[TensorType]:
         """The operands' types; raises GraphError where a size is no multiple, as a dim wants it."""
@@ -76,15 +84,18 @@ class Workload:
     def canonical(self, sizes: Sizes, dtype: DType) -> dict[str, Any]:
         """All attributes in the form that the dialect holds."""
         given = {attr.name: attr.default for attr in self.row.attrs} | self.attrs(sizes, dtype)
-        return self.row.canonical(self.types(sizes, dtype), given) if self.row.canonical else given
+        types = self.arguments(self.types(sizes, dtype))
+        return self.row.canonical(types, given) if self.row.canonical else given
 
     def result(self, sizes: Sizes, dtype: DType) -> TensorType:
         """The result's type; raises GraphError where the op does not take the dtype or a size."""
-        return self.row.infer(self.types(sizes, dtype), self.canonical(sizes, dtype))
+        types = self.arguments(self.types(sizes, dtype))
+        return self.row.infer(types, self.canonical(sizes, dtype))
 
     def cost(self, sizes: Sizes, dtype: DType) -> Cost:
         """What the op moves and computes."""
-        types, attrs = self.types(sizes, dtype), self.canonical(sizes, dtype)
+        types = self.arguments(self.types(sizes, dtype))
+        attrs = self.canonical(sizes, dtype)
         return self.row.cost(types, attrs, self.row.infer(types, attrs))
 
     def graph(self, sizes: Sizes, dtype: DType) -> Graph:
@@ -99,7 +110,8 @@ class Workload:
                     values.append(graph.add_weight(weight))
                 else:
                     values.append(next(inputs))
-            graph.output(build(self.row, tuple(values), self.attrs(sizes, dtype)))
+            arguments = tuple(self.arguments(values))
+            graph.output(build(self.row, arguments, self.attrs(sizes, dtype)))
         return graph
 
     def dtypes(self) -> list[str]:

@@ -16,7 +16,7 @@ from heddle.runtime.errors import InputError
 MATRIX = {"m": (4096,), "n": (4096,)}
 """64 MiB in float32: more than the caches hold."""
 
-POSITIVE = ("sqrt", "rsqrt", "log", "pow", "div", "floor_divide", "mod")
+POSITIVE = ("sqrt", "rsqrt", "log", "log1p", "pow", "div", "floor_divide", "mod")
 """Elementwise ops whose operands are drawn above zero."""
 
 
@@ -48,6 +48,11 @@ def _attrs(**values: Any) -> Attrs:
 
 def _capped(**values: Any) -> Attrs:
     return lambda sizes, dtype: {**values, "softcap": float(sizes["cap"])}
+
+
+def _values_of_keys(sizes: Sizes, dtype: DType) -> dict[str, Any]:
+    """Of the columns of keys as many as in DeepSeek's models: 512 of 576."""
+    return {"value_size": sizes["d"] * 8 // 9}
 
 
 _X, _ROW = Operand("m n"), Operand("n")
@@ -182,6 +187,14 @@ _OTHERS = (
             Operand("h", "float32", values="sinks", below="t"),
         ),
         {**_PAGED_SIZES, "block": (16,)},
+    ),
+    Workload(
+        "paged_attention_latents",
+        "paged_attention",
+        (Operand("b*s h d"), Operand("b*t//block block 1 d"), *_PAGED),
+        {"b": (8,), "s": (1,), "t": (1024,), "h": (16,), "d": (576,), "block": (64,)},
+        _values_of_keys,
+        takes=(0, 1, 1, 2, 3, 4),
     ),
     Workload(
         "paged_attention_float8",

@@ -147,8 +147,10 @@ def limits_of(target: str, threads: int) -> Limits | None:
     if target != "cpu" and device is None:
         return None
     key = threads if target == "cpu" or device is None else device["name"]
-    if key not in limits.known():
-        click.echo("measuring this machine's limits first; they are kept", err=True)
+    before = limits.known().get(key)
+    if not limits.settled(before):
+        reason = "first; they are kept" if before is None else "again: others were busy meanwhile"
+        click.echo(f"measuring this machine's limits {reason}", err=True)
     try:
         return limits.of(threads) if target == "cpu" else gpu_limits.of()
     except ChildError as error:

@@ -52,10 +52,11 @@ def table(
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    # Of a str Rich would take what stands in brackets, as in "time [us]", for its markup.
+    grid = Table(title=Text(title, "bold"), title_justify="left", box=None, pad_edge=False)
     for column in columns:
         right = column.endswith(">")
-        grid.add_column(column.rstrip(">"), justify="right" if right else "left")
+        grid.add_column(Text(column.rstrip(">")), justify="right" if right else "left")
     for row in rows:
         grid.add_row(*map(Text, row))
     console = make_console(width)

@@ -21,10 +21,15 @@ def attention(
     softcap=0.0,
     sinks=False,
     values=None,
+    latent=False,
 ):
-    """`"ragged_attention"` or `"paged_attention"`, with `values` of a head as its value, or all."""
+    """`"ragged_attention"` or `"paged_attention"`, with `values` of a head as its value, or all.
+
+    `latent`: keys and values are the same array.
+    """
     q, made = (Operand(dtype, ("d0", heads, each)) for each in (size, values or size))
     attrs = (("causal", causal), ("scale", 0.2), ("softcap", softcap), ("window", window))
+    attrs = tuple(sorted((*attrs, *((("latent", True),) if latent else ()))))
     sink = (Operand("float32", (heads,)),) * sinks
     if op == "ragged_attention":
         k = Operand(cache or dtype, ("d1", key_heads, size))
@@ -64,6 +69,7 @@ def batch(spec, counts, lengths, seed=0):
     dims = {"d0": sum(counts), "d2": len(counts) + 1}
     if spec.op == "ragged_attention":
         keys = [random(sum(lengths), *spec.operands[1].shape[1:]) for _ in range(2)]
+        keys[1] = keys[0] if spec.attr("latent") else keys[1]
         ends = np.concatenate([[0], np.cumsum(lengths)])
         return dims | {"d1": sum(lengths)}, [query, *keys, offsets, ends, *sinks(spec, rng)]
     size = spec.operands[0 if spec.op == "paged_write" else 1].shape[1]
@@ -84,6 +90,7 @@ def batch(spec, counts, lengths, seed=0):
     tail = [offsets, np.array(lengths, np.int64), table]
     if spec.op == "paged_write":
         return dims, [caches[0], random(sum(counts), *inner), *tail]
+    caches[1] = caches[0] if spec.attr("latent") else caches[1]
     return dims, [query, *caches, *tail, *sinks(spec, rng)]
 
 

@@ -190,9 +190,10 @@ def _by_group(spec, dims, products, offsets):
     return result
 
 
-def _scaled_groups(spec, dims, x, weights, scales, offsets):
+def _scaled_groups(spec, dims, x, weights, scales, offsets, *minimums):
     one = _ROOTS[spec.op.replace("_grouped", "")]
-    products = [one(spec, dims, x, *pair) for pair in zip(weights, scales, strict=True)]
+    sides = zip(weights, scales, *minimums, strict=True)
+    products = [one(spec, dims, x, *each) for each in sides]
     return _by_group(spec, dims, products, offsets)
 
 
@@ -275,9 +276,13 @@ def _rounded_matmul_packed(spec, dims, a, weight, scales):
     return _quantized_matmul_packed(spec, dims, left, weight, scales)
 
 
-def _quantized_matmul(spec, dims, x, weight, scales):
-    weight = _nibbles(weight) if spec.attr("bits") == 4 else weight
-    return _dequantized_product(x, weight, scales, spec.attr("group"))
+def _quantized_matmul(spec, dims, x, weight, scales, minimums=None):
+    weight, group = _nibbles(weight) if spec.attr("bits") == 4 else weight, spec.attr("group")
+    if minimums is None:
+        return _dequantized_product(x, weight, scales, group)
+    integers = weight + 8 if spec.attr("bits") == 4 else weight
+    wide = integers * np.repeat(_precise(scales), group, axis=1)
+    return _precise(x) @ (wide + np.repeat(_precise(minimums), group, axis=1)).T
 
 
 def _dequantized_product(x, integers, scales, group):
@@ -329,7 +334,8 @@ def _rope(spec, dims, x, cos, sin):
 
 def _ragged(spec, dims, *operands):
     values = size(spec.result.shape[-1], dims)
-    return ROWS[spec.op].compute(*operands, **dict(spec.attrs), value_size=values)
+    attrs = {name: value for name, value in spec.attrs if name != "latent"}
+    return ROWS[spec.op].compute(*operands, **attrs, value_size=values)
 
 
 def _paged(spec, dims, *operands):

@@ -17,12 +17,13 @@ from typing import Any
 from heddle.kernels import convert, emit, sizes
 from heddle.kernels.cuda import _block, _frame, _rounding
 from heddle.kernels.cuda.flash import keys as flash_keys
-from heddle.kernels.cuda.flash import softmax, stages
+from heddle.kernels.cuda.flash import latents, softmax, stages
 from heddle.kernels.cuda.flash import split as flash_split
 from heddle.kernels.cuda.flash import warp as flash_warp
+from heddle.kernels.cuda.flash.latents import LatentLayout, LatentWarp
 from heddle.kernels.cuda.flash.narrow_warp import NarrowWarp
 from heddle.kernels.cuda.flash.split import FEW
-from heddle.kernels.cuda.flash.stages import THREADS, WARPS
+from heddle.kernels.cuda.flash.stages import WARPS
 from heddle.kernels.cuda.flash.task import Task
 from heddle.kernels.cuda.products import mma, outputs
 from heddle.kernels.mlir import dialect
@@ -32,14 +33,14 @@ from heddle.kernels.spec import Expr, Spec, fold
 vector = dialect("vector")
 
 _SIZES = (32, 64, 80, 96, 112, 128, 256)
-_MOST_CAP = 512.0  # Capped scores err by 2 ** -21 of the cap.
 
 
 def fits(spec: Spec) -> bool:
     """Whether tensor cores take the operands; heads have to be known at compile time."""
     q, k = spec.operands[:2]
     taken = q.dtype in ("float16", "bfloat16") and k.dtype in (q.dtype, *convert.FLOAT8)
-    if not taken or q.shape[-1] not in _SIZES or spec.attr("softcap", 0.0) > _MOST_CAP:
+    whole = spec.result.shape[-1] == q.shape[-1] in _SIZES
+    if not taken or not whole or spec.attr("softcap", 0.0) > softmax.MOST_CAP:
         return False
     return stages.Layout(_size(spec), FEW, _narrow(spec)).keys.pairs
 
@@ -97,6 +98,24 @@ def emit_tile(frame: _frame.Frame, task: Task, tile: Size) -> None:
         emit.either(emit.compare("less_equal", task.rows, FEW), [], few, many)
 
 
+def emit_latents(frame: _frame.Frame, task: Task, tile: Size) -> None:
+    """As `emit_tile`, of keys that are latents."""
+    spec, shared = frame.spec, mma.DynamicShared("stages")
+
+    def of(rows: int) -> list[Any]:
+        layout = LatentLayout.of(spec, rows, frame.machine.arch)
+        work = _Tile(frame, task, layout, shared, (tile * rows, task.rows), layout.tile())
+        _write_together(work, work.attend(task.split))
+        return []
+
+    few, *more = latents.tiles(spec)
+    if more:
+        is_few = emit.compare("less_equal", task.rows, few)
+        emit.either(is_few, [], lambda: of(few), lambda: of(more[0]))
+    else:
+        of(few)
+
+
 class _Tile:
     """A block's tile of rows, from the first to that before an end, and what each warp has."""
 
@@ -112,9 +131,9 @@ class _Tile:
         self.frame, self.task, self.layout, self.shared = frame, task, layout, shared
         self.first, self.end = (emit.as_index(row) for row in rows)
         spec = frame.spec
-        pointers = [frame.reader(number).inputs.pointers[0] for number in (1, 2)]
-        keys = stages.Keys((pointers[0], pointers[1]), spec.operands[1].dtype, task.key)
-        self._stages = stages.Stages(keys, layout, shared, own.keys == layout.step // WARPS)
+        pointers = tuple(frame.reader(number).inputs.pointers[0] for number in layout.operands)
+        keys = stages.Keys(pointers, spec.operands[1].dtype, task.key)
+        self._stages = stages.Stages(keys, layout, shared, own.keys == layout.step // layout.warps)
         bias, scale, cap = task.bias and self._bias, spec.attr("scale"), spec.attr("softcap", 0.0)
         self.own, self._scores = own, softmax.Scores.of(scale, cap, bias, task.added)
 
@@ -127,6 +146,8 @@ class _Tile:
         )
         _block.barrier()  # The queries are there.
         dtype = frame.spec.operands[0].dtype
+        if isinstance(layout, LatentLayout):
+            return LatentWarp(dtype, layout, shared, self.own, self._scores)
         if layout.narrow:
             held = frame.spec.operands[1].dtype
             return NarrowWarp(dtype, held, layout, shared, self.own, self._scores)
@@ -204,14 +225,14 @@ class _Tile:
 
     def write(self, rows: int, value: Callable[[Size, Size, int], Any]) -> None:
         """Writes `value(line, column, lanes)` of `rows` lines, as far as their rows exist."""
-        write, size = self.frame.writer(), self.layout.size
+        write, size = self.frame.writer(), self.layout.columns
         count = emit.minimum(self.end - self.first, rows)
 
         def body(lanes: int) -> None:
             across = size // lanes
-            for number in emit.loop(_block.thread(), count * across, THREADS):
+            for number in emit.loop(_block.thread(), count * across, self.layout.threads):
                 line, column = number // across, number % across * lanes
-                place = self.task.place(self.first + line) + column
+                place = self.task.target(self.first + line) + column
                 write(value(line, column, lanes), place)
 
         _frame.in_vectors(self.frame, [write.inputs], [size], body, most=8)
@@ -236,9 +257,11 @@ def _write_apart(tile: _Tile, state: Sequence[Any]) -> None:
 
 
 def _write_together(tile: _Tile, state: Sequence[Any]) -> None:
-    """Every warp has all rows: what they found is added up in the order of their numbers."""
+    """Several warps have all rows: what they found is added up in the order of their numbers."""
     warp, layout, shared = tile.warp, tile.layout, tile.shared
-    number = _block.thread() // (_block.WARP * layout.across) * FEW
+    copies, lines, number = layout.copies, layout.rows, emit.index(0)
+    if copies > 1:
+        number = _block.thread() // (_block.WARP * layout.across) * lines
     element = emit.register_type("float32")
     for line, column, pair in warp.pairs(state):
         both = vector.from_elements(emit.widen(element, 2), list(pair))
@@ -252,7 +275,7 @@ def _write_together(tile: _Tile, state: Sequence[Any]) -> None:
     _block.barrier()
 
     def found(line: Size, column: Size, lanes: int) -> flash_split.Sums:
-        rows = [line + FEW * i for i in range(WARPS // layout.across)]
+        rows = [line + lines * i for i in range(copies)]
         place = column ^ outputs.turn(line, column)
         found = [_block.lanes(shared.load(layout.maxima + row * 8, element, 2)) for row in rows]
         top = found[0][0]
@@ -273,11 +296,11 @@ def _write_together(tile: _Tile, state: Sequence[Any]) -> None:
             top, total, result = sums(line, column, lanes)
             return result * tile.inverses([line], [top], [total])[0]
 
-        tile.write(FEW, value)
+        tile.write(lines, value)
 
     task = tile.task
-    count = emit.minimum(tile.end - tile.first, FEW)
-    flash_split.bring_together(task.split, tile.frame, count, layout.size, warp, found, write)
+    count = emit.minimum(tile.end - tile.first, lines)
+    flash_split.bring_together(task.split, tile.frame, count, layout, warp, found, write)
 
 
 def _down(spec: Spec) -> int:

@@ -25,7 +25,10 @@ WARPS = 4
 """Warps of a block."""
 
 _TOGETHER = 4
-"""Most query heads of a warp: as many as the registers hold of their results."""
+"""Most query heads of a warp."""
+
+_SUMS = 64
+"""Elements of results that a lane's registers hold."""
 
 
 def emit_ragged(spec: Spec, machine: Machine, keys_of: Callable[[_frame.Frame], Keys]) -> None:
@@ -114,9 +117,11 @@ class _Warp:
         self._count = _heads_of_a_warp(spec)
         _, heads, self._size = frame.shape(spec.operands[0].shape)
         self._key_heads = frame.size(spec.operands[1].shape[-2])
-        self._columns = -(-self._size // _block.WARP)
+        self._values = frame.size(spec.result.shape[-1])
+        self._columns = _columns(spec)
         self._part = part
-        self._first = (token * heads + part * self._count) * self._size
+        self._head = token * heads + part * self._count
+        self._first = self._head * self._size
         self._key_head = part // (_parts(spec) // self._key_heads)
         self._length = keys.length(self._row)
         self._position = self._length - (stop - token)
@@ -177,7 +182,7 @@ class _Warp:
     ) -> list[Any]:
         """Adds value rows, each weighted by what its lane scored, to this lane's elements."""
         columns = [
-            emit.minimum(self._lane + column * _block.WARP, self._size - 1)
+            emit.minimum(self._lane + column * _block.WARP, self._values - 1)
             for column in range(self._columns)
         ]
 
@@ -194,23 +199,31 @@ class _Warp:
 
     def _finish(self, state: Sequence[Any]) -> None:
         """Divides by the sums of exponentials and writes."""
-        sinks = sinks_of(self._frame)
+        sinks, first = sinks_of(self._frame), self._head * self._values
         for head in range(self._count):
             sink = None if sinks is None else sinks(self._part * self._count + head, 1)
             scale = inverse(state[head], state[self._count + head], sink)
             for column in range(self._columns):
                 d = self._lane + column * _block.WARP
                 value = state[2 * self._count + head * self._columns + column] * scale
-                with emit.when(emit.compare("less", d, self._size)):
-                    self._write(value, self._first + head * self._size + d)
+                with emit.when(emit.compare("less", d, self._values)):
+                    self._write(value, first + head * self._values + d)
 
     def _load(self, number: int, offset: Any) -> Any:
         return memory.load(self._frame.inputs[number], offset, self._spec.operands[number].dtype)
 
 
+def _columns(spec: Spec) -> int:
+    """Elements of a head's result that a lane has."""
+    values = spec.result.shape[-1]
+    assert isinstance(values, int)
+    return -(-values // _block.WARP)
+
+
 def _heads_of_a_warp(spec: Spec) -> int:
-    """As many as divide the heads of a key head."""
-    return next(n for n in range(_TOGETHER, 0, -1) if group_of(spec) % n == 0)
+    """As many as divide the heads of a key head, and registers hold the results of."""
+    most = min(_TOGETHER, _SUMS // _columns(spec))
+    return next(n for n in range(most, 0, -1) if group_of(spec) % n == 0)
 
 
 def _parts(spec: Spec) -> int:

@@ -24,6 +24,9 @@ arith, llvm, vector = (dialect(name) for name in ("arith", "llvm", "vector"))
 QUAD = 4
 """Lanes that share a row."""
 
+MOST_CAP = 512.0
+"""The greatest cap of scores, which err by 2 ** -21 of it."""
+
 _LOG2_E = math.log2(math.e)
 
 Bias = Callable[[Size, Size, Any], Any]

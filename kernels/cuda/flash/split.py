@@ -16,8 +16,9 @@ from typing import Any
 
 from heddle.kernels import emit, memory, sizes
 from heddle.kernels.cuda import _block, _frame, _handover
+from heddle.kernels.cuda.flash import stages
 from heddle.kernels.cuda.flash import warp as flash_warp
-from heddle.kernels.cuda.flash.stages import KEYS, THREADS
+from heddle.kernels.cuda.flash.stages import KEYS
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, fold, product
@@ -25,7 +26,7 @@ from heddle.kernels.spec import Expr, fold, product
 vector = dialect("vector")
 
 FEW = 16
-"""Rows that every warp can have; with more, keys are not split."""
+"""Rows that every warp can have; with more, keys are not split, but those that are latents."""
 
 LEAST = 2
 """Stages of a part at least: they are on their way at once, so that one would come no sooner."""
@@ -50,8 +51,8 @@ Found = Callable[[Size, Size, int], Sums]
 class Split:
     """Part `part` of `parts` of a sequence's keys.
 
-    The workspace has a slot for each part: `first` for part 0, and each `step` behind the one
-    before it. `counter` is that of the sequence and key head.
+    The workspace has a slot of so many `lines` for each part: `first` for part 0, and each `step`
+    behind the one before it. `counter` is that of the sequence and key head.
     """
 
     part: Size
@@ -59,6 +60,7 @@ class Split:
     first: Size
     step: Size
     counter: Size
+    lines: int = FEW
 
     def share(self, count: Size) -> tuple[Size, Size]:
         """Of `count` stages, how many are before this part, and how many are its own."""
@@ -99,21 +101,21 @@ def most_further(sequences: Expr, keys: Expr, key_heads: int) -> Expr:
     return fold("max", most(AT_ONCE, LEAST), most(BLOCKS, LONG))
 
 
-def slot(size: int) -> int:
-    """Floats of a part in the workspace: sums of 16 rows, then their greatest scores and totals."""
-    return FEW * (size + 2)
+def slot(size: int, lines: int = FEW) -> int:
+    """Floats of a part in the workspace: sums of lines, then their greatest scores and totals."""
+    return lines * (size + 2)
 
 
-def workspace(parts: Expr, size: int) -> Expr:
+def workspace(parts: Expr, size: int, lines: int = FEW) -> Expr:
     """Bytes for so many parts."""
-    return product((parts, 4 * slot(size)))
+    return product((parts, 4 * slot(size, lines)))
 
 
 def bring_together(
     split: Split | None,
     frame: _frame.Frame,
     rows: Size,
-    size: int,
+    layout: stages.Layout,
     warp: flash_warp.Warp,
     found: Found,
     write: Callable[[Found], None],
@@ -122,7 +124,7 @@ def bring_together(
     if split is None:
         write(found)
         return
-    slots, alone = _Slots(frame.workspace, size, split), _is_one(split.parts)
+    slots, alone = _Slots(frame.workspace, layout, split), _is_one(split.parts)
 
     def leave() -> list[Any]:
         slots.store(rows, found)
@@ -152,19 +154,20 @@ class _Slots:
     """The parts of a sequence in the workspace."""
 
     pointer: Any
-    size: int
+    layout: stages.Layout
     split: Split
 
     def _places(self, part: Size, line: Size) -> tuple[Size, Size]:
         """Where a line's values begin, and where its greatest score is."""
-        start = (self.split.first + part * self.split.step) * slot(self.size)
-        return start + line * self.size, start + FEW * self.size + line * 2
+        size, lines = self.layout.columns, self.split.lines
+        start = (self.split.first + part * self.split.step) * slot(size, lines)
+        return start + line * size, start + lines * size + line * 2
 
     def store(self, rows: Size, found: Found) -> None:
         """Writes the sums of the lines of this block."""
         lanes = 4
-        across = self.size // lanes
-        for number in emit.loop(_block.thread(), rows * across, THREADS):
+        across = self.layout.columns // lanes
+        for number in emit.loop(_block.thread(), rows * across, self.layout.threads):
             line, column = number // across, number % across * lanes
             top, total, values = found(line, column, lanes)
             place, above = self._places(self.split.part, line)

@@ -6,6 +6,8 @@ meets a bank twice in eight lines. Keys and values of 8-bit floats lie in the st
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -111,6 +113,26 @@ class Layout:
         return Lines(self.size // _EACH)
 
     @property
+    def warps(self) -> int:
+        """Warps of the block."""
+        return WARPS
+
+    @property
+    def threads(self) -> int:
+        """Threads of the block."""
+        return self.warps * _block.WARP
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        """Those that a stage has lines of: keys, and values."""
+        return 1, 2
+
+    @property
+    def columns(self) -> int:
+        """Columns of values."""
+        return self.size
+
+    @property
     def is_wide(self) -> bool:
         """Whether registers of a warp have no room for its queries."""
         return self.size > _WIDE
@@ -132,8 +154,18 @@ class Layout:
 
     @property
     def stage(self) -> int:
-        """Bytes of a stage: keys and values."""
-        return 2 * self.half
+        """Bytes of a stage: keys, and values."""
+        return len(self.operands) * self.half
+
+    @property
+    def copies(self) -> int:
+        """Sums of 16 rows that warps have found of keys of their own, where rows are few."""
+        return self.warps // self.across
+
+    @property
+    def value_offset(self) -> int:
+        """Bytes from a key in its stage to its value."""
+        return self.half
 
     @property
     def half(self) -> int:
@@ -148,12 +180,12 @@ class Layout:
     @property
     def pitch(self) -> int:
         """Elements from one row of results to the next."""
-        return self.size + _PAD
+        return self.columns + _PAD
 
     @property
     def maxima(self) -> int:
         """Where maxima and sums of rows are, behind what each warp adds to 16 rows in float32."""
-        return WARPS // self.across * 16 * self.pitch * 4
+        return self.copies * 16 * self.pitch * 4
 
     @property
     def total(self) -> int:
@@ -173,7 +205,7 @@ def store_queries(
 
     def body(lanes: int) -> None:
         across = layout.size // lanes
-        for number in emit.loop(_block.thread(), layout.rows * across, THREADS):
+        for number in emit.loop(_block.thread(), layout.rows * across, layout.threads):
             line, column = number // across, number % across * lanes
             value = convert.to_memory(read(place(line) + column, lanes), read.dtype)
             target = layout.queries.at(line, column // _EACH) + column % _EACH * 2
@@ -184,9 +216,9 @@ def store_queries(
 
 @dataclass(frozen=True)
 class Keys:
-    """Keys and values in global memory: `place` is where the row of a key begins in both."""
+    """Keys and values in global memory: `place` is where the row of a key begins in all."""
 
-    pointers: tuple[Any, Any]
+    pointers: tuple[Any, ...]
     dtype: str
     place: Callable[[Size], Size]
 
@@ -198,14 +230,15 @@ class Stages:
         self._keys, self._size, self._shared = keys, layout.size, shared
         self.meet = meet_in_warp if alone else _block.barrier
         bits = [llvm.ptrtoint(emit.integer(64), pointer) for pointer in keys.pointers]
-        loose = (bits[0] | bits[1]) & (mma.CHUNK - 1)
+        loose = functools.reduce(operator.or_, bits) & (mma.CHUNK - 1)
         self._aligned = emit.compare("equal", loose, 0)
-        self._halves = tuple(zip((0, layout.half), keys.pointers, strict=True))
+        starts = range(0, layout.stage, layout.half)
+        self._halves = tuple(zip(starts, keys.pointers, strict=True))
         # So many elements are a chunk; of a line a warp copies a span of chunks at once.
         self._lines, self._item = layout.keys, emit.ITEM_SIZE[keys.dtype]
         self._each, self._together = mma.CHUNK // self._item, _block.WARP // layout.keys.span
         self._lane = _block.thread() % _block.WARP
-        self._count = layout.step // WARPS  # Keys that a warp copies.
+        self._count = layout.step // layout.warps  # Keys that a warp copies.
         self._first = _block.thread() // _block.WARP * self._count
         self._line, self._chunk = self._lane // self._lines.span, self._lane % self._lines.span
 
@@ -244,7 +277,7 @@ class Stages:
     def _move(self, stage: Size, first: Size, stop: Size) -> None:
         """Does what `_copy` does, element by element, where pointers are not aligned."""
         size, kind = self._size, emit.memory_type(self._keys.dtype)
-        zero = emit.constant(kind, 0)
+        zeros = [emit.constant(kind, 0)] * len(self._halves)
         total = emit.select(self._aligned, 0, emit.index(self._count * size))
         for number in emit.loop(self._lane, total, _block.WARP):
             line, column = number // size, number % size
@@ -258,7 +291,7 @@ class Stages:
                 ]
 
             inside = emit.compare("less", key, stop)
-            values = emit.either(inside, [kind] * 2, read, lambda: [zero] * 2)
+            values = emit.either(inside, [kind] * len(zeros), read, lambda: zeros)
             chunk, rest = column // self._each, column % self._each * self._item
             target = stage + self._lines.at(self._first + line, chunk) + rest
             for value, (behind, _) in zip(values, self._halves, strict=True):

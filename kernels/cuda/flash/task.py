@@ -19,9 +19,9 @@ Bias = Callable[[Size, Size, Size, Any], Any]
 class Task:
     """The queries of a sequence by the heads of one group, and their keys.
 
-    `query` is where the row of a query and a head of the group begins, in the operand and in the
-    result; `key` where that of a key begins; `sink` is the scaled score of the sink of a head of
-    the group.
+    `query` is where the row of a query and a head of the group begins in the operand, `result`
+    where it begins in the result, as in the operand if it is None; `key` where the row of a key
+    begins; `sink` is the scaled score of the sink of a head of the group.
     """
 
     group: int
@@ -33,6 +33,7 @@ class Task:
     added: bool = False
     split: Split | None = None
     sink: Callable[[Size], Any] | None = None
+    result: Callable[[Size, Size], Size] | None = None
 
     @property
     def rows(self) -> Size:
@@ -40,8 +41,16 @@ class Task:
         return self.queries * self.group
 
     def place(self, row: Size) -> Size:
-        """Where a row begins."""
-        return self.query(sizes.floordiv(row, self.group), sizes.mod(row, self.group))
+        """Where a row begins in the operand."""
+        return self.query(*self._member(row))
+
+    def target(self, row: Size) -> Size:
+        """Where a row begins in the result."""
+        return (self.result or self.query)(*self._member(row))
+
+    def _member(self, row: Size) -> tuple[Size, Size]:
+        """The query of a row, and the head of the group."""
+        return sizes.floordiv(row, self.group), sizes.mod(row, self.group)
 
     def sinks(self, rows: Sequence[Size]) -> list[Any]:
         """The scores of the sinks of rows, None where heads have none."""

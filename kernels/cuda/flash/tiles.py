@@ -8,6 +8,7 @@ what is left at the end is short; each block looks for its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import emit, memory
@@ -16,7 +17,7 @@ from heddle.kernels.cuda.flash import keys as flash_keys
 from heddle.kernels.cuda.flash import split as flash_split
 from heddle.kernels.cuda.flash import stages
 from heddle.kernels.mlir import dialect
-from heddle.kernels.row_spans import QUERY_OFFSETS, Keys, RowSpans, group_of
+from heddle.kernels.row_spans import QUERY_OFFSETS, Keys, RowSpans
 from heddle.kernels.sizes import Size
 
 arith = dialect("arith")
@@ -69,8 +70,27 @@ class Tile:
         return [_block.of_all(getattr(self, name)) for name in names]
 
 
+@dataclass(frozen=True)
+class Blocks:
+    """How blocks share out the rows of a spec.
+
+    Attributes:
+        heads: Key heads, each as often as a block has a part of its query heads.
+        group: Query heads of a block.
+        rows: Rows of a tile.
+        few: Rows of a sequence whose keys are split, at most.
+        parts: Of the keys of a sequence, at most; 0 for any number.
+    """
+
+    heads: int
+    group: int
+    rows: int
+    few: int
+    parts: int = 0
+
+
 class Tiles:
-    """The sequences, 0 to the number of offsets, and their tiles: of so many rows, or of keys.
+    """The sequences, 0 to the number of offsets, and their tiles: of rows, or of keys.
 
     `in_order`: the longest come first, which takes a while to find out.
     """
@@ -80,12 +100,12 @@ class Tiles:
         frame: _frame.Frame,
         keys: Keys,
         spans: RowSpans,
-        rows: int,
+        blocks: Blocks,
         in_order: bool,
     ) -> None:
-        self._spec, self._keys, self._spans = frame.spec, keys, spans
+        self._spec, self._keys, self._spans, self._blocks = frame.spec, keys, spans, blocks
         self.splits = frame.counters is not None  # Else no sequence has keys for two blocks.
-        self._group, self._rows = group_of(frame.spec), rows
+        self._group, self._rows = blocks.group, blocks.rows
         limits = [emit.index(keys) for keys in (_FAR, *(_LONG if in_order else ()), -_FAR)]
         self._bands = list(zip(limits[1:], limits[:-1], strict=True))
         self._tokens = emit.as_index(frame.size(frame.spec.operands[0].shape[0]))
@@ -126,7 +146,8 @@ class Tiles:
     def _of_few(self, queries: Size, length: Size) -> Size:
         """Stages of keys of a sequence of few rows; none of one with many or without any."""
         rows = queries * self._group
-        few = emit.compare("less_equal", rows, flash_split.FEW) & emit.compare("greater", rows, 0)
+        most = self._blocks.few
+        few = emit.compare("less_equal", rows, most) & emit.compare("greater", rows, 0)
         return emit.select(few, flash_keys.stages(self._spec, self._group, queries, length), 0)
 
     def find(self, wanted: Size) -> Tile:
@@ -153,7 +174,7 @@ class Tiles:
 
             stages = emit.carry(0, each, 1, [none], measure)
             (every,) = _scan.totals("tile_stages", THREADS, stages)
-            every = every * self._spec.operands[1].shape[-2]
+            every = every * self._blocks.heads
             self._length_of_parts = flash_split.found_length_of_parts(every)
 
         def add(number: Size, *before: Any) -> Sequence[Any]:
@@ -236,6 +257,8 @@ class Tiles:
         if not self.splits:
             return [first, end - first, emit.index(0)]
         parts = flash_split.count(self._of_few(queries, length), self._length_of_parts)
+        if self._blocks.parts:
+            parts = emit.minimum(parts, self._blocks.parts)
         split = emit.compare("greater", parts, 1)
         here = emit.select(emit.compare("less", band[0], 0), parts, 0)
         return [

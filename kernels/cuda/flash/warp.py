@@ -55,14 +55,18 @@ class Warp(softmax.Softmax):
         self._layout, self._shared, self._tile = layout, shared, tile
         self._item = layout.keys.size // layout.size
         super().__init__(scores, tile.keys, tile.down, tile.key)
-        lane = _block.thread() % _block.WARP
-        self._v = layout.keys.at(tile.key + lane % 16, lane // 16) + layout.half
-        self._v = self._v + tile.column * self._item
+        self._v = self._first_value(tile)
         self._place(tile)
         self._slices = layout.size // 16
         # One line of tiles: queries stay in registers.
         held = tile.down == 1 and not layout.is_wide
         self._held = [self._queries(i, 0) for i in range(self._slices)] if held else None
+
+    def _first_value(self, tile: WarpTile) -> Size:
+        """Where the lane reads the first values."""
+        lane, layout = _block.thread() % _block.WARP, self._layout
+        place = layout.keys.at(tile.key + lane % 16, lane // 16) + layout.value_offset
+        return place + tile.column * self._item
 
     def _place(self, tile: WarpTile) -> None:
         """Works out where the lane reads the first queries and keys."""

@@ -7,8 +7,8 @@ from native import ARCHS, DOTS, check, run
 from reference import size
 
 from heddle.kernels.cpu.decode.parts import SLOTS, crowded
-from heddle.kernels.cpu.flash.ragged import LARGEST
 from heddle.kernels.registry import find
+from heddle.kernels.row_spans import LARGEST_HEAD
 
 TILES = "sapphirerapids"
 OPS = ["ragged_attention", "paged_attention"]
@@ -90,11 +90,11 @@ def test_a_crowd_alone_has_the_bits_of_a_crowd_among_others():
 
 def test_sizes_of_heads():
     row = find(OPS[0], "cpu")
-    assert row.supports(ragged.attention(OPS[0], size=LARGEST, values=512)) is None
+    assert row.supports(ragged.attention(OPS[0], size=LARGEST_HEAD, values=512)) is None
     many = ragged.attention(OPS[0], heads=128, key_heads=1, size=1024, values=512)
     message = "wanted heads of which a token takes at most 229376 numbers, got 266752"
     assert row.supports(many) == message
-    narrow = "wanted values of whole heads of 32, got 24"
-    assert find(OPS[0], "cuda").supports(ragged.attention(OPS[0], values=24)) == narrow
-    message = f"wanted a head size of at most {LARGEST}, got {LARGEST + 1}"
-    assert row.supports(ragged.attention(OPS[0], size=LARGEST + 1)) == message
+    message = f"wanted a head size of at most {LARGEST_HEAD}, got {LARGEST_HEAD + 1}"
+    for target in ("cpu", "cuda"):
+        spec = ragged.attention(OPS[0], size=LARGEST_HEAD + 1)
+        assert find(OPS[0], target).supports(spec) == message

@@ -10,6 +10,8 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[1]))
 
 import cuda_cases as cases
+import latent_cases
+import minimum_cases
 import score_cases
 
 from heddle.graph.compiler.codegen import ptx
@@ -19,14 +21,20 @@ from heddle.kernels.spec import Spec
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "cuda" / "resources.md"
 ARCHS = ("sm_80", "sm_90a")
-TABLE = {**cases.ALL, **cases.LARGE, **score_cases.ALL}
+TABLE = {
+    **cases.ALL,
+    **cases.LARGE,
+    **score_cases.ALL,
+    **latent_cases.ALL,
+    **minimum_cases.ALL,
+}
 HEAD = """# Registers and shared memory of the CUDA kernels
 
 As the PTX assembler of CUDA 13.0 reports them, for the kernels that the tests assemble
-(`cuda_cases.py` and `score_cases.py` of `tests/kernels/cuda`): registers of a thread on sm_80 and
-sm_90a, bytes spilled (on either), shared memory of a block in bytes (static and dynamic), threads
-of a block; of both architectures where they differ. Written by
-`python tests/kernels/cuda/cuda_resources.py`; a test compares every line.
+(`cuda_cases.py`, `score_cases.py`, `latent_cases.py` and `minimum_cases.py` of
+`tests/kernels/cuda`): registers of a thread on sm_80 and sm_90a, bytes spilled (on either), shared
+memory of a block in bytes (static and dynamic), threads of a block; of both architectures where
+they differ. Written by `python tests/kernels/cuda/cuda_resources.py`; a test compares every line.
 
 | kernel, dtype | sm_80 | sm_90a | spilled | shared | threads |
 |---|---|---|---|---|---|

@@ -1,9 +1,7 @@
 """Calls for which accesses of warps are counted: aligned, of several tiles, where they are fast."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import cuda_cases as cases
+import minimum_cases
 import numpy as np
 import ragged_batches as ragged
 import row_groups
@@ -11,37 +9,9 @@ import sampling_rows
 import scattered
 import window_specs
 from cuda_cases import plain, tensor
-from reference import numpy_dtype, shape
+from cuda_traffic_call import Call, call
 
 from heddle.kernels.spec import Spec
-
-Arrays = list[np.ndarray]
-
-
-@dataclass(frozen=True)
-class Call:
-    """A spec with the sizes of a call, and its arrays, where not any will do."""
-
-    spec: Spec
-    dims: dict[str, int]
-    arrays: Callable[[], Arrays] | None = None
-
-    def inputs(self) -> Arrays:
-        """The arrays that the call is given."""
-        if self.arrays:
-            return self.arrays()
-        random = np.random.default_rng(0)
-        found = []
-        for operand in self.spec.inputs:
-            size, dtype = shape(operand.shape, self.dims), numpy_dtype(operand.dtype)
-            numbers = random.integers(0, 100, size) if dtype.kind in "iub" else random.random(size)
-            found.append(numbers.astype(dtype))
-        return found
-
-
-def call(spec: Spec, *sizes: int) -> Call:
-    """With sizes of `d0`, `d1`, ..."""
-    return Call(spec, {f"d{i}": size for i, size in enumerate(sizes)})
 
 
 def of_rows(spec: Spec, counts: list[int], lengths: list[int]) -> Call:
@@ -198,6 +168,10 @@ def scaled(m, n: int, k: int, bits: int) -> Spec:
     return plain("quantized_matmul", operands, tensor("bfloat16", m, n), bits=bits, group=64)
 
 
+def least(*sizes: int) -> Spec:
+    return minimum_cases.with_minimums(scaled(*sizes))
+
+
 def body(spec: Spec) -> Spec:
     return cases.fused(spec, prologue=False)
 
@@ -230,6 +204,8 @@ def products() -> dict[str, Call]:
         "quantized_matmul, 4 bits, 16 rows": call(scaled(16, 64, 512, 4)),
         "quantized_matmul, 8 bits, 64 rows": call(scaled(64, 64, 512, 8)),
         "quantized_matmul, 4 bits, 64 rows": call(body(scaled(64, 64, 512, 4))),
+        "quantized_matmul with minimums, 8 bits, 8 rows": call(least(8, 64, 512, 8)),
+        "quantized_matmul with minimums, 4 bits, 16 rows": call(least(16, 64, 512, 4)),
         "quantized_grouped_matmul, 8 bits, 8 rows": two_scaled("int8", 0, 8, 8),
         "quantized_grouped_matmul, 4 bits, 16 rows": two_scaled("uint8", 0, 16, 32),
     }
@@ -270,7 +246,16 @@ def attentions() -> dict[str, Call]:
             [1, 1],
             [190, 70],
         ),
+        "paged_attention of latents, one query": latents(8),
+        "paged_attention of latents, one query of 64 heads": latents(64),
     }
+
+
+def latents(heads: int) -> Call:
+    """One token of each of two rows, whose keys are as wide as they are in DeepSeek's models."""
+    shape = {"heads": heads, "key_heads": 1, "size": 576, "values": 512, "block": 16}
+    spec = ragged.attention("paged_attention", "bfloat16", latent=True, **shape)
+    return of_rows(spec, [1, 1], [130, 70])
 
 
 def by_warpgroups() -> dict[str, Call]:
@@ -284,6 +269,8 @@ def by_warpgroups() -> dict[str, Call]:
         "grouped_matmul": two_groups(),
         "quantized_matmul, 8 bits": call(scaled(130, 128, 128, 8)),
         "quantized_matmul, 4 bits": call(body(scaled(130, 128, 256, 4))),
+        "quantized_matmul with minimums, 8 bits": call(least(130, 128, 128, 8)),
+        "quantized_matmul with minimums, 4 bits": call(least(130, 128, 256, 4)),
         "quantized_grouped_matmul, 8 bits": two_scaled("int8", 0, 70, 140),
         "attention of 128": attention((2, 1), 128, 64, 256),
         "attention of 256": attention((2, 1), 256, 64, 128),

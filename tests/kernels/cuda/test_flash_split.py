@@ -169,7 +169,7 @@ MISTAKES = {
     "slots of another size": (
         split,
         "slot",
-        lambda size: 15 * size,
+        lambda size, lines: 15 * size,
         "race: writes|race: two",
     ),
 }

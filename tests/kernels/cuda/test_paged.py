@@ -76,7 +76,7 @@ def test_more_new_tokens_than_the_row_is_long(length):
 
 @needs_assembler
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("size", [128, 256])
+@pytest.mark.parametrize("size", [128, 256, 1024])
 def test_no_register_is_spilled(size, arch):
     specs = [ragged.attention("paged_attention", "bfloat16", heads=8, size=size), ragged.writing()]
     for spec in (*specs, ragged.attention("ragged_attention", size=size)):

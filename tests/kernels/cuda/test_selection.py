@@ -97,6 +97,18 @@ def test_cumsum_of_several_steps(dtype, length):
     np.testing.assert_array_equal(found, np.cumsum(array, axis=-1, dtype=array.dtype))
 
 
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((2, 40), 1), ((2, 2100), 1), ((70, 3), 0), ((70, 40), 0)]
+)
+def test_cumsum_keeps_the_sign_of_zero(shape, axis):
+    """As NumPy does: -0.0 until the first other number."""
+    array = np.full(shape, -0.0, np.float32)
+    array[1, 1] = 0.0
+    x = cases.tensor("float32", *shape)
+    (found,), _ = run(cases.plain("cumsum", [x], x, axis=axis), [array], {})
+    assert found.tobytes() == np.cumsum(array, axis=axis).tobytes()
+
+
 @pytest.mark.parametrize("shape", [(0, 3, 5), (2, 0, 5), (2, 3, 0), (1, 1, 1)])
 def test_cumsum_of_columns_of_nothing_or_one(shape):
     dims = dict(zip(("d0", "d1", "d2"), shape, strict=True))

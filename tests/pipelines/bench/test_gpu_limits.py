@@ -22,6 +22,7 @@ GPU = {
 
 ROW = {
     "cache": "cold",
+    "flags": [],
     "threads": 16,
     "time_us": 20.0,
     "ci_us": [19.0, 21.0],
@@ -64,7 +65,7 @@ def test_env_of_a_gpu(gpu):
     ):
         assert re.search(line, text), text
     report = json.loads(call("env", "--json").stdout)
-    assert report["gpu"] == {**GPU, "date": report["gpu"]["date"]}
+    assert report["gpu"] == {**GPU, "measured": 1, "date": report["gpu"]["date"]}
     assert report["gpu_datasheet"]["memory_gb_s"] == 4800
     assert gpu == [{"gpu": 0, "threads": 1}]
 
@@ -82,6 +83,16 @@ def test_rows_of_a_gpu_are_judged_by_its_limits(gpu, monkeypatch):
     assert re.search(r"^exp .* 2000 +50% ", result.stdout, re.M)
     assert "limits" not in call("run", "exp", "--target", "cuda").stderr
     assert len(gpu) == 1
+
+
+def test_a_run_says_that_it_measures_disturbed_limits_again(gpu, monkeypatch):
+    monkeypatch.setattr(runner, "run", lambda case: [{**case.row("heddle", "ok"), **ROW}])
+    monkeypatch.setitem(GPU, "others_share", 0.5)
+    said = [call("run", "exp", "--target", "cuda").stderr for _ in range(4)]
+    assert "limits first; they are kept" in said[0]
+    assert all("limits again: others were busy meanwhile" in text for text in said[1:3])
+    assert "limits" not in said[3]
+    assert len(gpu) == 3
 
 
 @pytest.mark.parametrize(

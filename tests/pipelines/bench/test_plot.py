@@ -1,5 +1,6 @@
 """Rows as pictures: a roofline and a bar chart, and the page that holds both."""
 
+import resource
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -99,6 +100,21 @@ def test_nothing_to_draw(tmp_path):
     message = "plot: wanted rows with times of right results, found none"
     with pytest.raises(InputError, match=message):
         plot.save([failed, wrong], tmp_path)
+
+
+def test_pictures_that_a_full_disk_refuses_are_as_they_were_and_named(tmp_path):
+    roof, *_ = plot.save([row()], tmp_path)
+    before = roof.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, hard))
+    try:
+        with pytest.raises(OSError, match="File too large") as caught:
+            plot.save([row(name="log")], tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.filename == roof
+    assert roof.read_bytes() == before
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_what_is_wrong_is_no_point(tmp_path):

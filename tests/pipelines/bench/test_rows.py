@@ -19,6 +19,7 @@ LIMITS = {
     "tflop_s": {"AVX-512 float32": 0.5, "AVX2 float32": 0.25, "AVX-512 float64": 0.2},
     "call_us": 0.3,
     "others_share": 0.0,
+    "measured": 1,
 }
 
 
@@ -143,28 +144,39 @@ def test_latency_binds_what_is_smaller_than_a_call():
 
 
 def test_reading_and_writing_have_their_own_limits():
-    read = judge.memory_seconds(row(bytes_written=0), LIMITS, "memory")
+    memory = {"memory": 1.0}
+    read = judge.memory_seconds(row(bytes_written=0), LIMITS, memory)
     assert read == pytest.approx(20e6 / 40e9)
-    written = judge.memory_seconds(row(bytes_read=0), LIMITS, "memory")
+    written = judge.memory_seconds(row(bytes_read=0), LIMITS, memory)
     assert written == pytest.approx(20e6 / 50e9)
-    mixed = judge.memory_seconds(row(bytes_written=5_000_000), LIMITS, "memory")
+    mixed = judge.memory_seconds(row(bytes_written=5_000_000), LIMITS, memory)
     assert mixed == pytest.approx(10e6 / 50e9 + 15e6 / 40e9)
 
 
 @pytest.mark.parametrize(
-    ("cache", "rotated", "threads", "level"),
+    ("cache", "rotated", "threads", "flags", "wanted"),
     [
-        ("cold", 10, 1, "memory"),
-        ("warm", 900, 1, "L1"),
-        ("warm", 1900, 1, "L2"),
-        ("warm", 1900, 2, "L1"),
-        ("warm", 90_000, 2, "L3"),
-        ("warm", 190_000, 2, "memory"),
+        ("cold", 10, 1, [], {"memory": 1}),
+        ("warm", 0, 1, [], {"L1": 1}),
+        ("warm", 900, 1, [], {"L1": 1}),
+        ("warm", 2000, 1, [], {"L1": 0.5, "L2": 0.5}),
+        ("warm", 2000, 2, [], {"L1": 1}),
+        ("warm", 80_000, 2, [], {"L1": 0.025, "L2": 0.25, "L3": 0.725}),
+        ("warm", 222_000, 1, [], {"L1": 1 / 222, "L2": 10 / 222, "L3": 100 / 222, "memory": 0.5}),
+        ("cold", 2000, 1, ["short-rotation"], {"L1": 0.5, "L2": 0.5}),
     ],
 )
-def test_the_level_of_a_case(cache, rotated, threads, level):
-    case = row(cache=cache, rotated_bytes=rotated, threads=threads)
-    assert judge.level_of(case, LEVELS) == level
+def test_where_the_buffers_of_a_case_are(cache, rotated, threads, flags, wanted):
+    case = row(cache=cache, rotated_bytes=rotated, threads=threads, flags=flags)
+    assert judge.places_of(case, LEVELS) == pytest.approx(wanted)
+    assert judge.judged(case, LIMITS, LEVELS)["level"] == list(wanted)[-1]
+
+
+def test_what_a_smaller_cache_keeps_of_larger_buffers_comes_at_its_rate():
+    case = row(cache="warm", threads=1, rotated_bytes=22_000)
+    seconds = judge.memory_seconds(case, LIMITS, judge.places_of(case, LEVELS))
+    moved = case["bytes_read"] + case["bytes_written"]
+    assert seconds == pytest.approx(moved * (1 / 400 + 10 / 200 + 11 / 80) / 22 / 1e9)
 
 
 @pytest.mark.parametrize(
@@ -231,4 +243,4 @@ def test_the_better_of_two_measurements_counts():
     other = {**LIMITS, "read_gb_s": {"L1": 500.0, "memory": 10.0}, "call_us": 0.2, "date": "later"}
     merged = better(LIMITS, other)
     assert merged["read_gb_s"] == {"L1": 500.0, "L2": 200.0, "L3": 100.0, "memory": 40.0}
-    assert (merged["call_us"], merged["date"]) == (0.2, "later")
+    assert (merged["call_us"], merged["date"], merged["measured"]) == (0.2, "later", 2)

@@ -41,6 +41,7 @@ def test_what_is_found_is_shown_and_kept(heddle, child, tmp_path, fast, kept):
     text = heddle("bench", "tune", "transpose", *SIZES, "--output", tmp_path).stdout
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert lines[0] == "transpose float32, transpose m=64 n=64"
+    assert lines[1] == "values time [us] of default"
     assert lines[2] == "ahead=64 105.5 1.000 default"
     assert "ahead=0 crashed" in lines
     assert [line.split()[-1] for line in lines[2:7]] == ["default", *["verified"] * 3, "crashed"]
