@@ -14,7 +14,8 @@ def is_whole(value: object) -> bool:
 
 def is_number(value: object) -> bool:
     """Whether `value` is an integer or a fraction."""
-    return isinstance(value, (float, int, Real))  # the first two without an abstract class
+    # The first two are told without an abstract class.
+    return isinstance(value, (float, int, Real)) and not isinstance(value, bool)
 
 
 def not_negative(name: str, value: Any) -> int:

@@ -70,7 +70,10 @@ class SamplingParams:
     def __post_init__(self) -> None:
         for name, least, most, wanted in NUMBERS:
             value = getattr(self, name)
-            if not (is_number(value) and least <= value <= most):
+            # Narrow floats of NumPy do not reach what they are compared with.
+            is_scalar = is_number(value) and hasattr(value, "item")
+            number = value.item() if is_scalar else value
+            if not (is_number(number) and least <= number <= most):
                 self._refuse(name, wanted)
         for name, least, wanted in INTEGERS:
             value = getattr(self, name)
@@ -81,6 +84,9 @@ class SamplingParams:
         most_new = self.max_new_tokens
         if most_new is not None and not (is_whole(most_new) and 0 <= most_new < INT64):
             self._refuse("max_new_tokens", "None or an integer, at least 0")
+        for name in ("ignore_eos", "detokenize"):
+            if not isinstance(getattr(self, name), bool):
+                self._refuse(name, "True or False")
         if not _is_list(self.stop, lambda text: isinstance(text, str)):
             self._refuse("stop", "None or a list of texts")
         if not _is_list(self.stop_token_ids, is_whole):

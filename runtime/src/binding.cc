@@ -14,16 +14,6 @@ std::string named(const Artifact& artifact, const TensorRecord& tensor) {
   return "input " + quoted(artifact, tensor.name);
 }
 
-std::string signature(const Artifact& artifact) {
-  std::string text = std::to_string(artifact.inputs().size()) + " inputs (";
-  const char* separator = "";
-  for (const TensorRecord& input : artifact.inputs()) {
-    text += separator + std::string(artifact.text(input.name));
-    separator = ", ";
-  }
-  return text + ")";
-}
-
 /// `dim 'sequence' of input 'tokens'`, or `axis 1 of input 'tokens'` for a number.
 std::string dim_named(const Artifact& artifact, const TensorRecord& input, size_t axis) {
   Slot slot = artifact.dims(input.shape)[axis];
@@ -33,6 +23,16 @@ std::string dim_named(const Artifact& artifact, const TensorRecord& input, size_
 }
 
 }  // namespace
+
+std::string listed(const Artifact& artifact, Span<TensorRecord> tensors, const char* what) {
+  std::string text = std::to_string(tensors.size()) + " " + what + " (";
+  const char* separator = "";
+  for (const TensorRecord& tensor : tensors) {
+    text += separator + std::string(artifact.text(tensor.name));
+    separator = ", ";
+  }
+  return text + ")";
+}
 
 bool is_misplaced(const TensorView& view) {
   if (view.data == nullptr) return view.shape.bytes(view.dtype) != 0;
@@ -49,7 +49,8 @@ void refuse_memory(const TensorView& view, const std::string& name) {
 void check_inputs(const Artifact& artifact, const Device& device, Span<TensorView> inputs) {
   Span<TensorRecord> records = artifact.inputs();
   if (inputs.size() != records.size()) {
-    fail(ErrorKind::kInput, "execute", signature(artifact), std::to_string(inputs.size()));
+    fail(ErrorKind::kInput, "execute", listed(artifact, artifact.inputs(), "inputs"),
+         std::to_string(inputs.size()));
   }
   DeviceKind kind = device.kind();
   int index = device.index();

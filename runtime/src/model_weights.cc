@@ -30,9 +30,21 @@ std::string listed(const std::vector<std::string>& names) {
   throw Error(ArtifactReason::kWeights, artifact.path() + ": " + message);
 }
 
+using Given = std::unordered_map<std::string_view, const WeightSource*>;
+
+/// The weights by name.
+Given by_name(const Artifact& artifact, const std::vector<WeightSource>& weights) {
+  Given given;
+  for (const WeightSource& weight : weights) {
+    if (!given.emplace(weight.name, &weight).second) {
+      refuse(artifact, "weights: '" + weight.name + "' is given twice");
+    }
+  }
+  return given;
+}
+
 /// Refuses weights whose names are not just those that are wanted.
-void check_names(const Artifact& artifact,
-                 const std::unordered_map<std::string_view, const WeightSource*>& given) {
+void check_names(const Artifact& artifact, const Given& given) {
   std::vector<std::string> missing, extra, settled;
   size_t needed = 0;
   std::unordered_map<std::string_view, const WeightRecord*> wanted;
@@ -105,16 +117,20 @@ std::vector<WeightSource> weights_from(const std::shared_ptr<const Safetensors>&
   return weights;
 }
 
+void check_weights(const Artifact& artifact, const std::vector<WeightSource>& weights) {
+  const Given given = by_name(artifact, weights);
+  check_names(artifact, given);
+  for (const WeightRecord& record : artifact.weights()) {
+    const auto found = given.find(artifact.text(record.name));
+    if (found != given.end()) check_type(artifact, record, *found->second);
+  }
+}
+
 void Model::bind(const std::vector<WeightSource>& weights) {
   const Artifact& artifact = program_->artifact();
   const std::shared_ptr<Device>& device = program_->device();
-  std::unordered_map<std::string_view, const WeightSource*> given;
-  for (const WeightSource& weight : weights) {
-    if (!given.emplace(weight.name, &weight).second) {
-      refuse(artifact, "weights: '" + weight.name + "' is given twice");
-    }
-  }
-  check_names(artifact, given);
+  check_weights(artifact, weights);
+  const Given given = by_name(artifact, weights);
   auto place = [&](const void* data, size_t size) {
     if (device->kind() == DeviceKind::kCpu && size > kCopiedBytes) return const_cast<void*>(data);
     std::shared_ptr<Storage> storage = Storage::allocate(device, size, MemoryKind::kWeights);
@@ -132,7 +148,6 @@ void Model::bind(const std::vector<WeightSource>& weights) {
     if (found == given.end()) {
       data = artifact.embedded(record);
     } else {
-      check_type(artifact, record, *found->second);
       data = found->second->data;
     }
     weights_.push_back(place(data, record.size));

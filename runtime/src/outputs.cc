@@ -42,7 +42,7 @@ void check_outputs(const Program& program, const Plan& plan, Span<TensorView> in
                    Span<TensorView> outputs, const std::vector<InPlace>& in_place) {
   const Artifact& artifact = program.artifact();
   if (outputs.size() != plan.outputs.size()) {
-    fail(ErrorKind::kInput, "execute", std::to_string(plan.outputs.size()) + " outputs",
+    fail(ErrorKind::kInput, "execute", listed(artifact, artifact.outputs(), "outputs"),
          std::to_string(outputs.size()));
   }
   auto named = [&](size_t i) {

@@ -13,6 +13,9 @@ bool is_misplaced(const TensorView& view);
 /// Refuses such a view, which is called `name`.
 [[noreturn]] void refuse_memory(const TensorView& view, const std::string& name);
 
+/// `2 outputs (probabilities, mean)`, of which `what` is the second word.
+std::string listed(const Artifact& artifact, Span<TensorRecord> tensors, const char* what);
+
 /// Refuses inputs of another number, dtype or device; shapes are not looked at.
 void check_inputs(const Artifact& artifact, const Device& device, Span<TensorView> inputs);
 

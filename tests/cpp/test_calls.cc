@@ -50,6 +50,17 @@ TEST_CASE("calls: views in a list, an array or a vector") {
   CHECK(static_cast<const float*>(made[0].data())[3] == 247.5);
 }
 
+TEST_CASE("calls: empty braces are outputs, and no stream") {
+  auto model = test::tiny_model();
+  Values values;
+  const TensorView &x = values.in[0], &indices = values.in[1], &pairs = values.in[2];
+  CHECK(refused([&] { model->execute({x, indices, pairs}, {}); }) ==
+        "execute: wanted 2 outputs (shifted, same), got 0");
+  model->execute({x, indices, pairs}, {values.out[0], values.out[1]}, {});
+  values.check();
+  CHECK(model->execute({x, indices, pairs}, Stream()).size() == 2);
+}
+
 TEST_CASE("calls: buffers are views of themselves") {
   auto model = test::tiny_model();
   Values values;

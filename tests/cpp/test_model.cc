@@ -147,7 +147,8 @@ TEST_CASE("model: refused outputs") {
     change(tiny);
     return message([&] { model->execute(tiny.in(), tiny.out()); }, ErrorKind::kInput);
   };
-  CHECK(refused([](Tiny& tiny) { tiny.outputs.pop_back(); }) == "execute: wanted 2 outputs, got 1");
+  CHECK(refused([](Tiny& tiny) { tiny.outputs.pop_back(); }) ==
+        "execute: wanted 2 outputs (shifted, same), got 1");
   CHECK(refused([](Tiny& tiny) { tiny.outputs[0].dtype = DType::kInt32; }) ==
         "output 'shifted': wanted dtype float32, got int32");
   CHECK(refused([](Tiny& tiny) { tiny.outputs[0].shape = {2, 3}; }) ==

@@ -1,10 +1,12 @@
 """Buffers: memory that NumPy and others share with the runtime."""
 
+import gc
 import json
 import mmap
 import subprocess
 import sys
 import types
+import weakref
 
 import numpy as np
 import pytest
@@ -84,6 +86,31 @@ def test_memory_lives_as_long_as_a_view():
     assert array.sum() == 7000
     del array
     assert _core.live_objects()["storages"] == before
+
+
+class Holder(np.ndarray):
+    """An array with attributes."""
+
+
+@pytest.mark.parametrize("step", [1, 2], ids=["shared", "copied"])
+def test_an_array_that_holds_the_buffer_over_itself_is_freed(step):
+    array = np.arange(8, dtype=np.float32).view(Holder)[::step]
+    array.buffer = Buffer.from_numpy(array)
+    view, kept = array.buffer.to_numpy(), weakref.ref(array)
+    del array
+    gc.collect()
+    assert view.tolist() == list(range(0, 8, step))  # what is in use is not garbage
+    del view
+    gc.collect()
+    assert kept() is None
+
+
+def test_the_source_of_a_copy_is_not_kept():
+    array = np.arange(8).view(Holder)
+    buffer, kept = Buffer.from_numpy(array[::2]), weakref.ref(array)
+    del array
+    assert kept() is None
+    assert buffer.to_numpy().tolist() == [0, 2, 4, 6]
 
 
 def test_a_read_only_array_stays_so():

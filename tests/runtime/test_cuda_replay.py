@@ -40,7 +40,7 @@ def test_a_replay_of_what_cannot_be(python, make_chain):
     assert out.splitlines() == [
         "replay: wanted models on one device, got models on several",
         "output 'y': wanted memory of its own, got memory of input 'x'",
-        "execute: wanted 1 outputs, got 0",
+        "execute: wanted 1 outputs (y), got 0",
     ]
 
 

@@ -206,7 +206,7 @@ def read_only(size):
 @pytest.mark.parametrize(
     ("out", "message"),
     [
-        ([], "execute: wanted 1 outputs, got 0"),
+        ([], "execute: wanted 1 outputs (y), got 0"),
         ([np.zeros(4, "f8")], "output 'y': wanted dtype float32, got float64"),
         ([np.zeros(3, "f4")], "output 'y': wanted shape [4], got [3]"),
         (

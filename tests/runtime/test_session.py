@@ -2,6 +2,7 @@
 
 import re
 import struct
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,32 @@ def test_weights_from_a_dict_a_buffer_and_a_file(weighted, session, tmp_path, fo
         model = session.load(weighted, weights=weights)
         del weights  # the model keeps what it needs
         np.testing.assert_array_equal(model.execute(four)[0].to_numpy(), four * w)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({"w": np.broadcast_to(np.float32(1), 1 << 40)}, r"w.*, got float32\[1099511627776\]"),
+        ({"w": np.float64([1] * 8)[::2]}, r"weight 'w': wanted float32\[4\], got float64\[4\]"),
+        ({"w": np.ones(4, np.float32), "v": np.ones(8)[::2]}, "given, and not wanted: 'v'"),
+    ],
+)
+def test_weights_that_are_refused_are_not_copied(weighted, session, weights, message):
+    count = _core.copy_count()
+    with pytest.raises(ArtifactError, match=message):
+        session.load(weighted, weights=weights)
+    assert _core.copy_count() == count
+
+
+def test_a_weight_that_is_not_dense_is_held_once(make, session):
+    size = 1 << 16
+    made = make("multiply", weights=(Weight("w", "float32", (size,)),), maximum=size)
+    given, count = np.full(2 * size, 3, np.float32), _core.copy_count()
+    model, kept = session.load(made, weights={"w": given[::2]}), weakref.ref(given)
+    del given
+    assert kept() is None
+    assert _core.copy_count() == count + 1
+    assert model.execute(np.float32([1, 2]))[0].to_numpy().tolist() == [3, 6]
 
 
 @pytest.mark.parametrize(("size", "copied"), [(4, True), (16384, True), (16385, False)])

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -24,6 +25,10 @@ struct WeightSource {
 
 /// All tensors of a file, where they are, which keep it.
 std::vector<WeightSource> weights_from(const std::shared_ptr<const Safetensors>& file);
+
+/// Throws what a model of `artifact` throws for these weights. Their memory is not read: `data` may
+/// be anything but null.
+void check_weights(const Artifact& artifact, const std::vector<WeightSource>& weights);
 
 /// What one step of a run took. The names live as long as the program's artifact.
 struct StepTime {
@@ -58,6 +63,12 @@ class Model : Counted<Model> {
   /// the caller's to keep and to order. What a kernel refuses then is told by who waits: see
   /// `Event::synchronize`, `Device::synchronize`; or by the next call on the stream.
   void execute(Span<TensorView> inputs, Span<TensorView> outputs, Stream stream = {}) const;
+
+  /// The same: in `execute({x}, {})` the braces are outputs, of which there are none, no stream.
+  void execute(Span<TensorView> inputs, std::initializer_list<TensorView> outputs,
+               Stream stream = {}) const {
+    execute(inputs, Span<TensorView>(outputs), stream);
+  }
 
   /// Runs the model into new outputs.
   std::vector<Buffer> execute(Span<TensorView> inputs, Stream stream = {}) const;

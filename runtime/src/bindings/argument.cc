@@ -136,6 +136,8 @@ void Argument::take_held(DType dtype) {
 }
 
 void Argument::use(Buffer&& buffer) {
+  if (held_.obj != nullptr) PyBuffer_Release(&held_);
+  owner_ = nullptr;
   buffer_ = std::move(buffer);
   view_ = buffer_.view();
   writable_ = true;
@@ -249,40 +251,52 @@ TensorView Argument::stand_in(const Device& device) const {
   return view;
 }
 
-std::shared_ptr<Argument> keep(nb::handle object, DType wanted) {
-  struct Kept {
-    nb::object object;
-    Argument argument;  // goes first: it uses the object's memory
-  };
+std::shared_ptr<Kept> Kept::take(nb::handle object, DType wanted) {
   std::shared_ptr<Kept> kept(new Kept, [](Kept* pointer) {
     const HeldGil gil;
     delete pointer;
   });
-  kept->object = nb::borrow(object);
-  kept->argument.take(object.ptr(), wanted);
-  if (!is_buffer(object.ptr())) kept->argument.move_to(memory_device({}));
-  return {kept, &kept->argument};
+  kept->object_ = nb::borrow(object);
+  kept->argument_.take(object.ptr(), wanted);
+  return kept;
+}
+
+void Kept::copy() {
+  argument_.move_to(memory_device({}));
+  object_.reset();
+}
+
+int Kept::traverse(visitproc visit, void* arg) const {
+  Py_VISIT(object_.ptr());
+  Py_VISIT(argument_.exporter());
+  return 0;
 }
 
 nb::object buffer_from(nb::handle object, std::optional<DType> dtype) {
-  std::shared_ptr<Argument> argument = keep(object, DType::kFloat32);
-  const TensorView& view = argument->view();
+  std::shared_ptr<Kept> kept = Kept::take(object, DType::kFloat32);
+  const Argument& argument = kept->argument();
+  const TensorView& view = argument.view();
   if (dtype && dtype_size(*dtype) != dtype_size(view.dtype)) {
     refuse(std::string("Buffer: wanted elements of the size of ") + dtype_name(*dtype) + ", got " +
            dtype_name(view.dtype));
   }
-  const bool writable = argument->writable();
-  std::shared_ptr<Storage> storage = argument->storage();
+  const DType named = dtype.value_or(view.dtype);
   if (is_buffer(object.ptr())) {  // whose memory goes on being what work on it is noted in
-    storage = nb::inst_ptr<BufferObject>(object)->buffer.storage();
-  } else if (storage == nullptr) {
-    const auto bytes = static_cast<size_t>(view.shape.bytes(view.dtype).value_or(0));
-    storage = Storage::borrow(memory_device({view.device, view.device_index}), view.data, bytes,
-                              argument);
-  } else if (storage->uses()->written() == nullptr) {  // by DLPack: behind the device's own stream
-    storage->uses()->note_ready(storage->device()->record({}));
+    const Buffer& shared = nb::inst_ptr<BufferObject>(object)->buffer;
+    return wrap(Buffer(shared.storage(), named, view.shape), argument.writable());
   }
-  return wrap(Buffer(std::move(storage), dtype.value_or(view.dtype), view.shape), writable);
+  std::shared_ptr<Storage> storage = argument.storage();
+  if (storage != nullptr) {  // a GPU's; by DLPack: behind the device's own stream
+    if (storage->uses()->written() == nullptr) {
+      storage->uses()->note_ready(storage->device()->record({}));
+    }
+    return wrap(Buffer(std::move(storage), named, view.shape), argument.writable());
+  }
+  if (!argument.dense() || !is_aligned(view)) kept->copy();
+  const auto bytes = static_cast<size_t>(view.shape.bytes(view.dtype).value_or(0));
+  const Kept* const source = kept.get();
+  storage = Storage::borrow(memory_device({}), view.data, bytes, std::move(kept));
+  return wrap(Buffer(std::move(storage), named, view.shape), argument.writable(), source);
 }
 
 int64_t copy_count() { return copies.load(std::memory_order_relaxed); }

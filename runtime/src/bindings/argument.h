@@ -53,6 +53,9 @@ class Argument {
   /// Whether the view says where the elements are: one after another.
   bool dense() const { return strided_ == nullptr; }
 
+  /// The object that exported the memory by the buffer protocol, or null; counted once.
+  PyObject* exporter() const { return held_.obj; }
+
  private:
   bool take_bits(PyObject* object);
   void take_exported(PyObject* object, Stream stream);
@@ -85,8 +88,24 @@ class Argument {
 /// Throws an input error: an argument is not what was wanted.
 [[noreturn]] void refuse(const std::string& message);
 
-/// Takes `object` and keeps it alive for as long as the result lives, on any thread.
-std::shared_ptr<Argument> keep(nb::handle object, DType wanted);
+/// A tensor that outlives a call, on any thread, and the object that it came from.
+class Kept {
+ public:
+  /// Takes `object`, whose memory stays where it is, dense or not.
+  static std::shared_ptr<Kept> take(nb::handle object, DType wanted);
+
+  const Argument& argument() const { return argument_; }
+
+  /// Copies what is not dense, or not aligned; its object is not kept any more.
+  void copy();
+
+  /// Visits the objects that are kept, for Python's garbage collector.
+  int traverse(visitproc visit, void* arg) const;
+
+ private:
+  nb::object object_;
+  Argument argument_;  // goes first: it uses the object's memory
+};
 
 /// A Python `Buffer` over the memory of `object`; `dtype` renames elements of the same size.
 nb::object buffer_from(nb::handle object, std::optional<DType> dtype);

@@ -59,17 +59,20 @@ DeviceName name_of(const Device& device);
 /// The device that holds the memory of buffers; the CPU has no threads. Throws a device error.
 std::shared_ptr<Device> memory_device(DeviceName name);
 
+class Kept;
+
 /// The Python class `Buffer`.
 struct BufferObject {
   Buffer buffer;
   bool writable = true;
+  const Kept* source = nullptr;  ///< What the storage keeps, where it is a Python object's memory.
 };
 
 /// What a Python `Buffer` holds; anything else, and one that was never made, is a TypeError.
 const BufferObject& buffer_of(nb::handle object);
 
-/// A new Python `Buffer`.
-nb::object wrap(Buffer&& buffer, bool writable = true);
+/// A new Python `Buffer`; `source` as its member.
+nb::object wrap(Buffer&& buffer, bool writable = true, const Kept* source = nullptr);
 
 /// A text of Python in UTF-8, what is no Unicode in it (lone surrogates) as escapes.
 std::string text_of(nb::handle text);

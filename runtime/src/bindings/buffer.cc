@@ -145,6 +145,28 @@ nb::object as_array(nb::handle self, nb::handle dtype, nb::handle copy) {
                                                      nb::arg("copy") = copy);
 }
 
+// An array may hold the Buffer that keeps it. Of a storage that others hold too, none of its
+// holders can say that the array is reached by it alone.
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  const auto* object = nb::inst_ptr<BufferObject>(self);
+  const bool alone = object->source != nullptr && object->buffer.storage().use_count() == 1;
+  return alone ? object->source->traverse(visit, arg) : 0;
+}
+
+int clear(PyObject* self) {
+  if (!nb::inst_ready(self)) return 0;
+  auto* object = nb::inst_ptr<BufferObject>(self);
+  object->source = nullptr;
+  Buffer released = std::move(object->buffer);  // Whoever is called meanwhile finds it empty.
+  return 0;
+}
+
+PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&traverse)},
+                       {Py_tp_clear, reinterpret_cast<void*>(&clear)},
+                       {0, nullptr}};
+
 std::string text(const BufferObject& self) {
   return std::string("Buffer(") + dtype_name(self.buffer.dtype()) + self.buffer.shape().text() +
          ", " + name_of(*self.buffer.device()).text() + ")";
@@ -167,16 +189,18 @@ const BufferObject& buffer_of(nb::handle object) {
   return *nb::inst_ptr<BufferObject>(object);
 }
 
-nb::object wrap(Buffer&& buffer, bool writable) {
+nb::object wrap(Buffer&& buffer, bool writable, const Kept* source) {
   static PyObject* const type = nb::type<BufferObject>().ptr();
   nb::object made = nb::inst_alloc(type);
-  new (nb::inst_ptr<void>(made)) BufferObject{std::move(buffer), writable};
+  new (nb::inst_ptr<void>(made)) BufferObject{std::move(buffer), writable, source};
   nb::inst_mark_ready(made);
+  if (source == nullptr) PyObject_GC_UnTrack(made.ptr());  // It is in no cycle.
   return made;
 }
 
 void bind_buffer(nb::module_& module) {
-  nb::class_<BufferObject>(module, "Buffer", nb::is_final(), "A dense row-major tensor.")
+  nb::class_<BufferObject>(module, "Buffer", nb::type_slots(slots), nb::is_final(),
+                           "A dense row-major tensor.")
       .def(nb::new_(&new_buffer), nb::arg("dtype").none(), nb::arg("shape").none(),
            nb::arg("device").none() = DeviceName{},
            "New memory, 64-byte aligned, contents unknown.")

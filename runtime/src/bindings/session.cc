@@ -38,21 +38,24 @@ Session open_session(const std::vector<DeviceName>& names, int threads, bool pin
   return session;
 }
 
-WeightSource weight_from(const std::string& name, nb::handle value) {
+using Keeping = std::vector<std::shared_ptr<Kept>>;
+
+WeightSource weight_from(const std::string& name, nb::handle value, Keeping* keeping) {
   try {
-    std::shared_ptr<Argument> argument = keep(value, DType::kFloat32);
-    const TensorView& view = argument->view();
+    std::shared_ptr<Kept> kept = Kept::take(value, DType::kFloat32);
+    const TensorView& view = kept->argument().view();
     if (view.device != DeviceKind::kCpu) {
       throw Error(ErrorKind::kInput, "wanted an array in host memory, got one on a CUDA device");
     }
-    return {name, view.dtype, view.shape, view.data, std::move(argument)};
+    keeping->push_back(kept);
+    return {name, view.dtype, view.shape, view.data, std::move(kept)};
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kInput) throw;
     throw Error(ErrorKind::kInput, "weight '" + name + "': " + error.what());
   }
 }
 
-std::vector<WeightSource> weights_from_dict(nb::dict values) {
+std::vector<WeightSource> weights_from_dict(nb::dict values, Keeping* keeping) {
   std::vector<WeightSource> sources;
   for (auto [name, value] : values) {
     std::string text;
@@ -60,9 +63,21 @@ std::vector<WeightSource> weights_from_dict(nb::dict values) {
       throw Error(ErrorKind::kInput, std::string("weights: wanted names that are texts, got ") +
                                          text_of(nb::repr(name)));
     }
-    sources.push_back(weight_from(text, value));
+    sources.push_back(weight_from(text, value, keeping));
   }
   return sources;
+}
+
+// Copies the weights that are not dense, once it is known that they are wanted.
+void make_dense(const Artifact& artifact, const Keeping& keeping,
+                std::vector<WeightSource>* sources) {
+  check_weights(artifact, *sources);
+  for (size_t i = 0; i < keeping.size(); ++i) {
+    const Argument& argument = keeping[i]->argument();
+    if (argument.dense()) continue;
+    keeping[i]->copy();
+    (*sources)[i].data = argument.view().data;
+  }
 }
 
 // The device that is wanted, or the first that the artifact has a program for; where none is, the
@@ -91,7 +106,8 @@ ModelObject load(const Session& session, std::shared_ptr<const Artifact> artifac
                  nb::handle weights, const std::optional<DeviceName>& device) {
   std::vector<WeightSource> sources;
   const bool mapping = nb::isinstance<nb::dict>(weights);
-  if (mapping) sources = weights_from_dict(nb::borrow<nb::dict>(weights));
+  Keeping keeping;
+  if (mapping) sources = weights_from_dict(nb::borrow<nb::dict>(weights), &keeping);
   std::optional<std::string> path;
   if (!mapping && !weights.is_none()) path = path_text(weights);
   const ReleasedGil released;
@@ -101,6 +117,11 @@ ModelObject load(const Session& session, std::shared_ptr<const Artifact> artifac
     sources = weights_from(file);
   }
   auto program = Program::load(artifact, choose(session, *artifact, device));
+  if (mapping) {
+    const HeldGil gil;
+    make_dense(*artifact, keeping, &sources);
+    keeping.clear();
+  }
   auto model = std::make_shared<const Model>(std::move(program), sources);
   if (file != nullptr) file->forget_pages();
   return {std::move(model)};
