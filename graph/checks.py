@@ -116,6 +116,8 @@ def constant_values(value: Any, dtype: DType | None) -> tuple[np.ndarray[Any, An
         raise GraphError("wanted an array without a mask, got a MaskedArray (fill it: filled(0))")
     try:
         array = np.asarray(value)
+    except TypeError:
+        raise GraphError(f"wanted numbers, got {value!r}") from None
     except ValueError:
         raise GraphError(f"wanted lists of one length at each level, got {value!r}") from None
     numbers = array.dtype.kind in "biuf" and array.dtype.isbuiltin == 1

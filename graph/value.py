@@ -227,6 +227,12 @@ class TensorValue:
             "a TensorValue has no value while the graph is built: use ops.where instead of 'if'"
         )
 
+    def __array__(self, *_: object, **options: object) -> Any:
+        # NumPy would make an array of one object.
+        raise TypeError(
+            "a TensorValue has no value while the graph is built: use heddle.graph.ops, not NumPy"
+        )
+
     def __iter__(self) -> Any:
         raise graph_error("tensor value: wanted an index or a slice, got an iteration")
 

@@ -173,7 +173,10 @@ _STEPS: dict[str, Callable[..., Any]] = {
     "sqrt": _plain(emit.sqrt),
     "rsqrt": _plain(vm.rsqrt),
     "exp": _plain(vm.exp),
+    "expm1": _plain(vm.expm1),
     "log": _plain(vm.log),
+    "log1p": _plain(vm.log1p),
+    "softplus": _plain(vm.softplus),
     "tanh": _plain(vm.tanh),
     "erf": _plain(vm.erf),
     "sigmoid": _plain(vm.sigmoid),
@@ -219,7 +222,8 @@ OPS = frozenset({*_STEPS, "constant", "cast"})
 """The ops that a `Step` may have."""
 
 _WORK = {
-    **dict.fromkeys(("exp", "log", "tanh", "erf", "sigmoid", "silu", "gelu"), 16),
+    **dict.fromkeys(("exp", "expm1", "log", "tanh", "erf", "sigmoid", "silu", "gelu"), 16),
+    **dict.fromkeys(("log1p", "softplus"), 32),
     **dict.fromkeys(("div", "sqrt", "rsqrt"), 4),
     **dict.fromkeys(("sin", "cos", "floor_divide", "mod"), 24),
     "pow": 64,

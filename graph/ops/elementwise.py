@@ -104,9 +104,21 @@ def exp(x: Array) -> Array:
 
 
 @unary(dtype=rules.floating)
+def expm1(x: Array) -> Array:
+    """`exp(x) - 1`, which keeps its digits near 0."""
+    return np.expm1(x)
+
+
+@unary(dtype=rules.floating)
 def log(x: Array) -> Array:
     """The natural logarithm; NaN below zero."""
     return np.log(x)
+
+
+@unary(dtype=rules.floating)
+def log1p(x: Array) -> Array:
+    """`log(1 + x)`, which keeps its digits near 0; NaN below -1."""
+    return np.log1p(x)
 
 
 @unary(dtype=rules.floating)
@@ -160,6 +172,12 @@ def silu(x: Array) -> Array:
 def sigmoid(x: Array) -> Array:
     """`1 / (1 + exp(-x))`."""
     return _sigmoid(x)
+
+
+@unary(dtype=rules.floating)
+def softplus(x: Array) -> Array:
+    """`log(1 + exp(x))`, which overflows nowhere."""
+    return np.logaddexp(np.zeros((), x.dtype), x)
 
 
 @unary(dtype=rules.floating)

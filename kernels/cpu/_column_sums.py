@@ -20,6 +20,9 @@ from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
 _Range = tuple[Size, Size]
 
+NOTHING = -0.0
+"""What sums begin with: -0.0 and -0.0 are -0.0, which 0.0 and -0.0 are not."""
+
 FEW = 4
 """Two steps are for fewer tasks than this else: they read all twice, which so many cores repay."""
 
@@ -65,7 +68,7 @@ def emit_columns(frame: host.Frame) -> None:
     spec, total = frame.spec, _accumulator(frame.spec)
     stage, axis, shape = spec.attr(STAGE), spec.attr("axis"), frame.shape(spec.operands[0].shape)
     lanes = rows.lanes_for(spec, frame.machine)
-    nothing = emit.constant(emit.register_type(total), 0, lanes)
+    nothing = emit.constant(emit.register_type(total), NOTHING, lanes)
     if stage == "parts":
         sums = _columns.Reduction(total, nothing, lambda a, b: a + b, lambda value, _: value)
         _columns.emit_columns(frame, sums)

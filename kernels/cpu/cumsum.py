@@ -38,7 +38,7 @@ def emit_cumsum(spec: Spec, machine: Machine) -> None:
     length = source.length
     whole = length - sizes.mod(length, lanes)
     finish.stream = finish.stream.aligned([length])
-    zero = emit.constant(emit.register_type(dtype), 0, lanes)
+    nothing = emit.constant(emit.register_type(dtype), _column_sums.NOTHING, lanes)
 
     def add_up(row: Any) -> None:
         x_at, out_at = source.row(row, rows.ONCE), finish.row(row, streams=True)
@@ -49,7 +49,7 @@ def emit_cumsum(spec: Spec, machine: Machine) -> None:
             # One addition from vector to vector: nothing else waits for the vector before.
             return [total + crosslane.shuffle(sums, sums, [lanes - 1] * lanes)]
 
-        (total,) = emit.carry(0, whole, lanes, [zero], further)
+        (total,) = emit.carry(0, whole, lanes, [nothing], further)
         rest = host.first_lanes(length - whole, lanes)
         further(emit.as_index(whole), total, rest)
 
@@ -59,11 +59,11 @@ def emit_cumsum(spec: Spec, machine: Machine) -> None:
 
 def _prefix(x: Any) -> Any:
     lanes, half = emit.lanes_of(x), 1
-    zeros = emit.like(x, 0)
+    nothing = emit.like(x, _column_sums.NOTHING)
     while half < lanes:
         # The second half of each block takes the last sum of the first half.
         before = [j // half * half - 1 + lanes if j & half else 0 for j in range(lanes)]
-        x = x + crosslane.shuffle(zeros, x, before)
+        x = x + crosslane.shuffle(nothing, x, before)
         half *= 2
     return x
 

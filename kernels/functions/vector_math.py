@@ -192,8 +192,47 @@ def exp_falling(x: Any) -> Any:
     return fma(tail, power, power)
 
 
+def expm1(x: Any) -> Any:
+    """e^x - 1 within 2 ulp, also where it is near 0."""
+    form = form_of(x)
+    inside = select(compare("less", x, form.exp_low), form.exp_low, x)
+    inside = select(compare("greater", inside, form.exp_high), form.exp_high, inside)
+    n, tail = split_exp(inside, form, 2 * form.bias)
+    # As e^x, in two factors; what is taken off is the second one's reciprocal.
+    half = n >> 1
+    power, rest = power_of_biased(half, form), n - half
+    less = fma(tail, power, power - power_of_biased(-rest + 2 * form.bias, form))
+    return emit.copy_sign(less * power_of_biased(rest, form), x)
+
+
 def log(x: Any) -> Any:
     """The natural logarithm within 1 ulp; -inf at 0, NaN below."""
+    return _log_or_none(x, x, _log_of_positive(x))
+
+
+def log1p(x: Any) -> Any:
+    """log(1 + x) within 1 ulp, also where it is near 0; -inf at -1, NaN below."""
+    return emit.copy_sign(_log_or_none(x, x + 1.0, _log1p(x)), x)
+
+
+def softplus(x: Any) -> Any:
+    """log(1 + e^x) within 2 ulp."""
+    # The exponent is never positive, so that nothing overflows.
+    form = form_of(x)
+    low = -emit.absolute(x)
+    e = _exp_of_clamped(select(compare("less", low, form.exp_low), form.exp_low, low), form)
+    return select(compare("greater", x, 0.0), x, 0.0) + _log1p(e)
+
+
+def _log1p(x: Any) -> Any:
+    """log(1 + x) for finite x above -1; of either zero it is 0."""
+    one_and = x + 1.0
+    # What rounding the sum has taken from x.
+    return _log_of_positive(one_and, (x - (one_and - 1.0)) / one_and)
+
+
+def _log_of_positive(x: Any, more: Any = None) -> Any:
+    """log(x) + more, for positive finite x."""
     form = form_of(x)
     e, m = split_log(x, form)
     f = m - 1.0
@@ -202,10 +241,15 @@ def log(x: Any) -> Any:
     # log(1+f) = f - f^2/2 + s (f^2/2 + s^2 R): the leading terms are exact (fdlibm's arrangement).
     half_square = f * f * 0.5
     low = fma(s, fma(z, polynomial(z, form.log), half_square), e * form.ln2_low)
-    result = fma(e, form.ln2_high, f - (half_square - low))
+    low = low if more is None else low + more
+    return fma(e, form.ln2_high, f - (half_square - low))
+
+
+def _log_or_none(x: Any, argument: Any, result: Any) -> Any:
+    """The logarithm of what may be no positive finite `argument`, of a function of x."""
     result = select(compare("less", x, math.inf), result, x)
-    result = select(compare("equal", x, 0.0), -math.inf, result)
-    return select(compare("less", x, 0.0), math.nan, result)
+    result = select(compare("equal", argument, 0.0), -math.inf, result)
+    return select(compare("less", argument, 0.0), math.nan, result)
 
 
 def tanh(x: Any) -> Any:

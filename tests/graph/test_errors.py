@@ -122,6 +122,8 @@ BUILDING = [
     (lambda x: ops.transpose(1), [tensor(2)], "transpose: wanted a tensor value, got int"),
     (lambda x: bool(x == x), [tensor(2)],
      "a TensorValue has no value while the graph is built: use ops.where instead of 'if'"),
+    (lambda x: ops.constant([x]), [tensor(2)],
+     "constant: wanted numbers, got [TensorValue(float32[2] on cpu:0)]"),
     (lambda x: list(x), [tensor(2)],
      "tensor value: wanted an index or a slice, got an iteration"),
     # indexing

@@ -134,6 +134,15 @@ def test_indexing(index, shape):
     assert shape_of(lambda x: x[index], TensorType(F32, (4, 6, n))) == shape
 
 
+def test_numpy_computes_with_no_tensor_value():
+    with Graph("main", [TensorType(F32, (2,))]) as graph:
+        x = graph.inputs[0]
+        for value in (x, x.tensor, [x.tensor, x.tensor]):
+            with pytest.raises(TypeError, match=r"use heddle\.graph\.ops, not NumPy$"):
+                np.asarray(value)
+        graph.output(x)
+
+
 def test_an_index_that_selects_everything_adds_no_op():
     graph = build(lambda x: x[:, ...], TensorType(F32, ("n", 3)))
     assert len(graph.module.body.operations[0].entry_block.operations) == 1

@@ -90,20 +90,20 @@ def thresholded_relu(node: Node) -> TensorValue:
 @operator("Elu")
 def elu(node: Node) -> TensorValue:
     """`alpha * (exp(x) - 1)` below zero."""
-    return below_zero(node(0), node["alpha"] * _exp_of_negative(node(0)))
+    return below_zero(node(0), node["alpha"] * _expm1_of_negative(node(0)))
 
 
 @operator("Celu")
 def celu(node: Node) -> TensorValue:
     """`alpha * (exp(x / alpha) - 1)` below zero."""
     alpha = node["alpha"]
-    return below_zero(node(0), alpha * _exp_of_negative(node(0) / alpha))
+    return below_zero(node(0), alpha * _expm1_of_negative(node(0) / alpha))
 
 
 @operator("Selu")
 def selu(node: Node) -> TensorValue:
     """`gamma * elu(x)` (Klambauer et al., arXiv:1706.02515)."""
-    low = node["alpha"] * _exp_of_negative(node(0))
+    low = node["alpha"] * _expm1_of_negative(node(0))
     return ops.mul(node["gamma"], below_zero(node(0), low))
 
 
@@ -122,13 +122,13 @@ def hard_swish(node: Node) -> TensorValue:
 @operator("Softplus")
 def softplus(node: Node) -> TensorValue:
     """`log(1 + exp(x))`."""
-    return _softplus(node(0))
+    return ops.softplus(node(0))
 
 
 @operator("Mish")
 def mish(node: Node) -> TensorValue:
     """`x * tanh(softplus(x))`."""
-    return node(0) * ops.tanh(_softplus(node(0)))
+    return node(0) * ops.tanh(ops.softplus(node(0)))
 
 
 @operator("Softsign")
@@ -163,11 +163,6 @@ def below_zero(x: TensorValue, low: Any) -> TensorValue:
     return ops.where(x < 0, low, x)
 
 
-def _exp_of_negative(x: TensorValue) -> TensorValue:
+def _expm1_of_negative(x: TensorValue) -> TensorValue:
     """`exp(x) - 1` of what is below zero, which overflows nowhere."""
-    return ops.exp(ops.minimum(x, 0.0)) - 1
-
-
-def _softplus(x: TensorValue) -> TensorValue:
-    """`log(1 + exp(x))`, which overflows nowhere."""
-    return ops.maximum(x, 0.0) + ops.log(1 + ops.exp(-ops.abs(x)))
+    return ops.expm1(ops.minimum(x, 0.0))

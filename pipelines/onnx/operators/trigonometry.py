@@ -97,7 +97,7 @@ def acos(x: TensorValue) -> TensorValue:
 def asinh(x: TensorValue) -> TensorValue:
     """The inverse of the hyperbolic sine."""
     size = ops.abs(x)
-    near = _log_above_one(size + size * size / (1 + ops.sqrt(1 + size * size)))
+    near = ops.log1p(size + size * size / (1 + ops.sqrt(1 + size * size)))
     # The square of a large number may be infinite.
     result = ops.where(size > 2.0**30, ops.log(size) + math.log(2), near)
     return ops.where(x < 0, -result, ops.where(x > 0, result, x))
@@ -113,12 +113,5 @@ def acosh(x: TensorValue) -> TensorValue:
 def atanh(x: TensorValue) -> TensorValue:
     """The inverse of the hyperbolic tangent; NaN outside of -1 to 1."""
     size = ops.abs(x)
-    result = _log_above_one(2 * size / (1 - size)) / 2
+    result = ops.log1p(2 * size / (1 - size)) / 2
     return ops.where(x < 0, -result, ops.where(x > 0, result, x))
-
-
-def _log_above_one(x: TensorValue) -> TensorValue:
-    """log(1 + x): what is rounded off 1 + x is made up for (W. Kahan, HP-15C handbook, 1982)."""
-    above = 1 + x
-    near = ops.log(above) * x / (above - 1)
-    return ops.where(ops.equal(above, 1), x, ops.where(x > 2.0**60, ops.log(x), near))

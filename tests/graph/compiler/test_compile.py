@@ -238,16 +238,16 @@ def test_returned_as_it_is():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "rows", "levels"),
+    ("dtype", "rows", "k", "levels"),
     [
-        (DType.float32, 3, ["x86-64-v3", "x86-64-v4"]),
-        (DType.float32, 13, ["x86-64-v3", "x86-64-v4", "sapphirerapids"]),
-        (DType.bfloat16, 3, ["x86-64-v3", "x86-64-v4", "cooperlake", "sapphirerapids"]),
+        (DType.float32, 13, 16, ["x86-64-v3", "x86-64-v4"]),
+        (DType.float32, 13, 17, ["x86-64-v3", "x86-64-v4", "sapphirerapids"]),
+        (DType.bfloat16, 3, 17, ["x86-64-v3", "x86-64-v4", "cooperlake", "sapphirerapids"]),
     ],
 )
-def test_a_level_has_code_of_its_own_where_it_differs(dtype, rows, levels):
+def test_a_level_has_code_of_its_own_where_it_differs(dtype, rows, k, levels):
     """Dot products and tiles are for products of bfloat16, not for the packing beside them."""
-    with Graph("product", [TensorType(dtype, (rows, 4)), TensorType(dtype, (4, 5))]) as graph:
+    with Graph("product", [TensorType(dtype, (rows, k)), TensorType(dtype, (k, 5))]) as graph:
         graph.output(graph.inputs[0].tensor @ graph.inputs[1].tensor)
     (program,) = compile(graph, "cpu").programs
     archs = {

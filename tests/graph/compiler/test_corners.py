@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from heddle.graph import Dim, DType, Graph, TensorType, Weight, compile, ops
+from heddle.graph.compiler import module as m
+from heddle.graph.compiler import pipeline
 from heddle.graph.reference import evaluate
 from heddle.runtime import InferenceSession
 
@@ -76,6 +78,23 @@ def test_one_row_by_what_is_known_late():
     for n, k, heads in ((1, 1, 1), (37, 70, 3), (0, 5, 2), (300, 0, 2)):
         shapes = [(1, n), (k, n), (n, k), (heads, 1, n), (heads, k, n)]
         check(graph, shapes)
+
+
+def test_few_rows_by_what_is_known_late():
+    """They are multiplied by it where it lies; more rows, and by one that is turned, by panels."""
+    n, k = Dim("n", 0, 400), Dim("k", 0, 400)
+    types = [(12, k), (13, k), (k, n), (n, k), ("heads", 4, k), ("heads", k, n), (3, 4, k)]
+    with Graph("few", [TensorType(F32, shape) for shape in types]) as graph:
+        few, more, plain, turned, queries, keys, rows = graph.inputs
+        lying = few @ plain + 1.0, queries @ keys, rows @ plain
+        graph.output(*lying, more @ plain, few @ turned.T)
+    for n, k, heads in ((1, 1, 1), (37, 70, 3), (0, 5, 2), (300, 0, 2)):
+        shapes = [(12, k), (13, k), (k, n), (n, k), (heads, 4, k), (heads, k, n), (3, 4, k)]
+        check(graph, shapes)
+    module = pipeline.lower(graph.module, "cpu")
+    fused = [op for op in m.operations(module) if m.name(op) == "fused"]
+    names = [m.name(inner) for op in fused for inner in m.inner(op)]
+    assert [names.count(op) for op in ("matmul", "matmul_packed", "pack_b")] == [3, 2, 2]
 
 
 def test_many_outputs_of_one_kernel():

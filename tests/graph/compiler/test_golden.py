@@ -4,6 +4,7 @@ All samples of all op rows are outputs of one graph, and so of one artifact.
 """
 
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 import numpy as np
 import pytest
@@ -45,6 +46,7 @@ class Cases:
     graph: Graph
     names: list
     casts: list  # for each input, whether a cast reads it
+    weights: list  # for each input, whether bytes are weights, which use all of their bits
 
 
 def every_sample(dtypes):
@@ -67,18 +69,20 @@ def every_sample(dtypes):
         results = [build(r, [next(free) for _ in types], dict(s.attrs)) for r, s, types, _ in made]
         graph.output(*results)
     casts = [row.name == "cast" for row, _, types, _ in made for _ in types]
-    return Cases(graph, [name for *_, name in made], casts)
+    weights = ["bits" in dict(sample.attrs) for _, sample, types, _ in made for _ in types]
+    return Cases(graph, [name for *_, name in made], casts, weights)
 
 
-def arrays_for(types, sizes, rng):
-    """Inputs as the reference holds them; integers that index any axis."""
-    for type in types:
+def arrays_for(types, sizes, rng, weights=()):
+    """Inputs as the reference holds them; integers that index any axis, or are `weights`."""
+    for type, of_weights in zip_longest(types, weights, fillvalue=False):
         shape = [dim.evaluate(sizes) for dim in type.shape]
         if type.dtype.is_float:
             values = rng.standard_normal(shape).astype(np.float32)
             yield held(values, type.dtype)
         else:
             top = 2 if type.dtype is DType.bool else 4
+            top = 256 if of_weights and type.dtype is DType.uint8 else top
             yield rng.integers(0, top, shape).astype(type.dtype.value)
 
 
@@ -117,7 +121,8 @@ def samples(request):
 def test_every_op(samples, sizes):
     cases, model = samples
     types = [value.type for value in cases.graph.inputs]
-    arrays = list(arrays_for(types, {**OTHERS, **sizes}, np.random.default_rng(0)))
+    sizes, rng = {**OTHERS, **sizes}, np.random.default_rng(0)
+    arrays = list(arrays_for(types, sizes, rng, cases.weights))
     # What a negative float is as an unsigned integer is not defined.
     arrays = [np.abs(a) if cast else a for a, cast in zip(arrays, cases.casts, strict=True)]
     wanted = evaluate(cases.graph, arrays)

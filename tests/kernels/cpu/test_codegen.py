@@ -11,6 +11,7 @@ import row_groups
 import sampling_rows
 import scattered
 import window_specs
+from test_matmul import product as few_rows
 
 from heddle.graph.compiler.codegen.cpu import SYMBOL, build, compile_cpu, to_object
 from heddle.graph.compiler.codegen.image import flatten
@@ -61,6 +62,7 @@ def _specs() -> dict[str, Spec]:
         "paged_write": ragged_batches.writing(),
         "rotate_and_write": ragged_batches.rotating(),
         "pack_b": Spec("pack_b", (Operand("float32", (33, 40)),), packed, (packed,)),
+        "matmul": few_rows("float32", (), 5, 33, 40),
         "matmul_packed": Spec("matmul_packed", (x, packed), product, (product,)),
         "grouped_matmul_packed": Spec(
             "grouped_matmul_packed",

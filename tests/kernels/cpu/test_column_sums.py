@@ -51,6 +51,17 @@ def test_nothing_to_add_up(shape):
         assert found.shape == shape
 
 
+@pytest.mark.parametrize("shape", [(70, 3), (70, 300), (1 << 14, 64)])
+def test_zero_keeps_its_sign(shape):
+    """As NumPy does: -0.0 until the first other number; the last shape takes two steps."""
+    x = np.full(shape, -0.0, np.float32)
+    x[50, 1] = 0.0
+    with Graph("sums", [TensorType(DType.float32, shape)]) as graph:
+        graph.output(ops.cumsum(graph.inputs[0].tensor, axis=0))
+    (found,) = InferenceSession().load(compile(graph, "cpu")).execute(x)
+    assert found.to_numpy().tobytes() == np.cumsum(x, axis=0).tobytes()
+
+
 def test_a_column_is_added_up_from_first_to_last():
     """As NumPy does, and beside the cache where there are more than 32 MiB."""
     x = np.random.default_rng(0).standard_normal((1030, 8192), np.float32)

@@ -42,8 +42,9 @@ def all_ops(dtype: str) -> Spec:
         steps.append(Step("neg", (0,), dtype))
     if dtype in FLOATS:
         steps.append(Step("div", (0, 1), dtype))
-        ops = ("sqrt", "rsqrt", "exp", "log", "tanh", "erf", "silu", "sigmoid")
+        ops = ("sqrt", "rsqrt", "exp", "expm1", "log", "log1p", "tanh", "erf", "silu", "sigmoid")
         steps += [Step(op, (0,), dtype) for op in ops]
+        steps.append(Step("softplus", (0,), dtype))
         steps += [Step("gelu", (0,), dtype, attrs) for attrs in GELU.values()]
     results = range(3, 3 + len(steps))
     return elementwise([x, x, Operand("bool", ("d0", 37))], steps, results, ("d0", 37))

@@ -11,7 +11,10 @@ from heddle.kernels.spec import Body, Operand, Spec, Step
 
 FUNCTIONS = {
     "exp": np.exp,
+    "expm1": np.expm1,
     "log": np.log,
+    "log1p": np.log1p,
+    "softplus": lambda x: np.logaddexp(0, x),
     "tanh": np.tanh,
     "erf": np.frompyfunc(math.erf, 1, 1),
     "sin": np.sin,

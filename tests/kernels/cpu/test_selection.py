@@ -132,6 +132,16 @@ def test_cumsum(dtype, arch):
         check(sums(dtype, ("d0", "d1")), {"d0": 3, "d1": length}, arch=arch, rtol=1e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_cumsum_keeps_the_sign_of_zero(dtype, arch):
+    """As NumPy does: -0.0 until the first other number."""
+    x = np.full((2, 77), -0.0, dtype)
+    x[1, 40] = 0.0
+    (found,), _ = run(sums(dtype, x.shape), [x], arch=arch)
+    assert found.tobytes() == np.cumsum(x, axis=1).tobytes()
+
+
 def test_cumsum_between_bodies():
     x = Operand("float32", (6, 50))
     body = Body((x,), (Step("mul", (0, 0), "float32"),), (1,))

@@ -28,7 +28,10 @@ def _gelu_tanh(x):
 # name: the reference in more precision, and the bounds in float32 and float64
 EXACT = {
     "exp": (np.exp, 2.0, 2.0),
+    "expm1": (np.expm1, 2.0, 2.0),
     "log": (np.log, 1.0, 1.0),
+    "log1p": (np.log1p, 1.0, 1.0),
+    "softplus": (lambda x: np.logaddexp(np.longdouble(0), x), 2.0, 2.0),
     "tanh": (np.tanh, 3.0, 3.0),
     "erf": (lambda x: _erf(x).astype(np.longdouble), 6.0, 2.0),
     "sigmoid": (_sigmoid, 3.0, 3.0),
@@ -198,7 +201,7 @@ def _erf_of_half(x):
     return _erf(x / np.sqrt(np.longdouble(2))).astype(np.longdouble)
 
 
-@pytest.mark.parametrize("op", ["tanh", "erf", "sqrt"])
+@pytest.mark.parametrize("op", ["tanh", "erf", "sqrt", "expm1", "log1p"])
 def test_zero_keeps_its_sign(op):
     got = _apply(op, np.array([0.0, -0.0] * 20, np.float32), ARCHS[-1])
     np.testing.assert_array_equal(np.signbit(got), [False, True] * 20)

@@ -1,4 +1,4 @@
-"""Functions of angles and their inverses over their whole range, as compiled code computes them."""
+"""Functions of angles, their inverses, and exponentials less one, over their whole range."""
 
 import ml_dtypes
 import numpy as np
@@ -18,6 +18,8 @@ FUNCTIONS = {
     "Asinh": np.arcsinh,
     "Acosh": np.arccosh,
     "Atanh": np.arctanh,
+    "Elu": lambda x: np.where(x < 0, np.expm1(x), x),
+    "Softplus": lambda x: np.logaddexp(x.dtype.type(0), x),
 }
 
 ULPS = 4
