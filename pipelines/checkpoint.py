@@ -9,7 +9,7 @@ from typing import Any
 
 from heddle.pipelines.gguf import config as gguf_config
 from heddle.pipelines.gguf.file import GgufFile, is_gguf, name_of
-from heddle.pipelines.models.config_checks import read_object
+from heddle.pipelines.json_files import read_object
 from heddle.pipelines.weights import INDEX
 from heddle.runtime.errors import ArtifactError, ArtifactReason
 

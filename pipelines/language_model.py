@@ -14,7 +14,7 @@ from heddle.pipelines import weights
 from heddle.pipelines.checkpoint import Checkpoint, GgufCheckpoint
 from heddle.pipelines.models.decoder.config import DecoderConfig
 from heddle.pipelines.models.decoder.model import language_model
-from heddle.pipelines.models.decoder.traits import ModelNames
+from heddle.pipelines.models.decoder.traits import Family, ModelNames
 from heddle.pipelines.models.embedder import decoder_embedder
 from heddle.pipelines.models.products import AS_STORED, Asked, AsStored, Quantization
 from heddle.pipelines.quantization import bits_of
@@ -37,6 +37,8 @@ LEFT = (
     "rotary_emb.inv_freq",
     ".attention.bias",
     ".attention.masked_bias",
+    ".attn.bias",
+    ".attn.masked_bias",
     ".k_scale",
     ".v_scale",
 )
@@ -71,6 +73,7 @@ def build(
     config = DecoderConfig.of(found.values(), found.config, context)
     head = read_head(found.folder) if isinstance(found, Checkpoint) else None
     stored = weights.stored(found.weights)
+    config = replace(config, family=_family(stored, config.family))
     dtypes = _dtypes(stored)
     names = _names(stored, config.family.names)
     embeddings = f"{names.prefix}{names.embeddings}{END}"
@@ -101,6 +104,21 @@ def build(
                 f"{name}: see num_hidden_layers, quantization_config and the keys for biases there"
             )
     return graph
+
+
+def _family(stored: Stored, family: Family) -> Family:
+    """The family, whose experts have two products for gates and what these are multiplied by.
+
+    So quantizers and GGUF files have them, where a family's own checkpoints join them.
+    """
+    names = family.experts
+    if names is None or not names.joined:
+        return family
+    ends = [f".{names.experts}.{name}" for name in (names.joined, names.gate, names.up)]
+    joined, *apart = (any(name.endswith(end) for name in stored.products) for end in ends)
+    return (
+        family if joined or not all(apart) else replace(family, experts=replace(names, joined=""))
+    )
 
 
 def _names(stored: Stored, names: ModelNames) -> ModelNames:

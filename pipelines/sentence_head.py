@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heddle.pipelines import weights
+from heddle.pipelines.json_files import read_list
 from heddle.pipelines.models.config_values import Values
 from heddle.pipelines.models.embedder import Dense, Head
 from heddle.pipelines.models.pooling import MODES
@@ -77,11 +77,9 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
     if not path.is_file():
         return []
     try:
-        rows = [
-            (row["type"].rpartition(".")[2], row["path"]) for row in json.loads(path.read_text())
-        ]
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise GraphError(f"{path}: wanted a list of modules, got {error!r}") from None
+        rows = [(row["type"].rpartition(".")[2], row["path"]) for row in read_list(path)]
+    except (TypeError, KeyError, AttributeError) as error:
+        raise GraphError(f"{path}: wanted modules with a type and a path, got {error!r}") from None
     for kind, place in rows:
         if not isinstance(place, str) or Path(place).name != place or place == "..":
             raise GraphError(f"{path}: {kind}: wanted a folder inside, got {place!r}")

@@ -7,16 +7,15 @@ are all in a GGUF file.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from heddle.pipelines.gguf.file import GgufFile, is_gguf
 from heddle.pipelines.gguf.weights import stored as stored_gguf
-from heddle.pipelines.models.config_checks import read_object
+from heddle.pipelines.json_files import read_object
 from heddle.pipelines.stored.parts import Method
-from heddle.pipelines.stored.selection import Stored, method_of
+from heddle.pipelines.stored.selection import Stored, method_in
 from heddle.runtime import Buffer, narrow_floats
 from heddle.runtime._core import Safetensors
 from heddle.runtime.errors import ArtifactError, ArtifactReason, GraphError
@@ -64,12 +63,12 @@ def _index(path: Path) -> dict[str, str]:
     """The file of each weight where `path` is an index, else nothing."""
     if not path.name.endswith(INDEX):
         return {}
-    try:
-        files = dict(json.loads(path.read_text())["weight_map"])
-    except FileNotFoundError:
-        raise ArtifactError(f"{path}: no such index", ArtifactReason.NOT_FOUND) from None
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _bad(path, f"wanted an index with a weight_map: {error!r}") from None
+    if not path.is_file():
+        raise ArtifactError(f"{path}: no such index", ArtifactReason.NOT_FOUND)
+    values = read_object(path, lambda text: ArtifactError(text, ArtifactReason.WEIGHTS))
+    files = values.get("weight_map")
+    if not isinstance(files, dict):
+        raise _bad(path, f"weight_map: wanted a JSON object, got {files!r}")
     for file in files.values():
         if not isinstance(file, str) or not file or Path(file).name != file:
             raise _bad(path, f"wanted files of the index's folder, got {file!r}")
@@ -114,9 +113,9 @@ def _stored(path: Path) -> tuple[Stored, Sequence[Safetensors | GgufFile]]:
 def _method(path: Path) -> Method | None:
     """How the weights in `path` are stored, by the `config.json` beside it; None: in floats."""
     config = path.with_name("config.json")
-    settings = read_object(config).get("quantization_config") if config.is_file() else None
+    values = read_object(config) if config.is_file() else {}
     try:
-        return None if settings is None else method_of(settings)
+        return method_in(values)
     except GraphError as error:
         raise GraphError(f"{config}: {error}") from None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from heddle.contexts.numeric import is_whole
+from heddle.pipelines.json_files import read_object
 from heddle.runtime.errors import InputError
 
 
@@ -90,15 +90,7 @@ def sampling_of(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _object(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        values = json.loads(path.read_text())
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: wanted JSON, got {error}") from None
-    if not isinstance(values, dict):
-        raise InputError(f"{path}: wanted a JSON object, got {type(values).__name__}")
-    return values
+    return read_object(path, InputError) if path.is_file() else {}
 
 
 def _text_of(token: Any) -> str:

@@ -7,19 +7,16 @@ and its graphs (src/models) what they take for granted.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from heddle.pipelines.gguf.architectures import ARCHITECTURES, Architecture, Values
 from heddle.pipelines.gguf.file import GgufFile
+from heddle.pipelines.models.decoder.config import MORE
 from heddle.pipelines.models.decoder.families import FAMILIES
 from heddle.pipelines.quantization import bits_of, widened
 from heddle.pipelines.stored.gguf import DTYPES, floats_of
 from heddle.runtime.errors import GraphError
-
-Values = dict[str, Any]
 
 NEEDED = {
     "context_length": "max_position_embeddings",
@@ -27,7 +24,6 @@ NEEDED = {
     "feed_forward_length": "intermediate_size",
     "block_count": "num_hidden_layers",
     "attention.head_count": "num_attention_heads",
-    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
 }
 """Keys that each model has behind the name of its architecture, and what they are called here."""
 
@@ -50,6 +46,12 @@ OTHERS = {
 }
 """Keys that some have."""
 
+EPSILONS = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")
+"""Keys of which each model has one, by its norms: RMS norms or layer norms."""
+
+LATER = "nextn_predict_layers"
+"""The key for how many layers there are behind those of the model, which guess later tokens."""
+
 MAGNITUDE = "rope.scaling.yarn_attn_factor"
 """The key of what YaRN multiplies cosines and sines by, if that does not follow from the rest."""
 
@@ -68,6 +70,7 @@ REFUSED = {
     "attention.clamp_kqv": 0.0,
     "attention.max_alibi_bias": 0.0,
     "attention.group_norm_groups": 0,
+    "attention.temperature_scale": 0.0,
     "expert_gating_func": 1,
     "expert_weights_scale": 1.0,
     "rope.scaling.yarn_ext_factor": 1.0,
@@ -87,63 +90,6 @@ FREQUENCIES = "rope_freqs.weight"
 
 SHORT, LONG = "rope_factors_short.weight", "rope_factors_long.weight"
 """Those for texts as long as the model was first trained on, and for longer ones."""
-
-
-def _of_largest(layers: int) -> Callable[[Values], Values]:
-    """Gemma's scale of scores, which only the model of so many layers has not from its heads."""
-
-    def found(values: Values) -> Values:
-        size = values["head_dim"]
-        if values["num_hidden_layers"] == layers:
-            size = values["hidden_size"] / max(values["num_attention_heads"], 1)
-        return {"query_pre_attn_scalar": size}
-
-    return found
-
-
-def _of_llama(values: Values) -> Values:
-    """Mistral and Mixtral have the same name as Llama."""
-    if values.get("num_experts"):
-        return {"model_type": "mixtral"}
-    return {"model_type": "mistral"} if values.get("sliding_window") else {}
-
-
-def _of_olmo(values: Values) -> Values:
-    """OLMo 3 is OLMo 2 with windows."""
-    return {"model_type": "olmo3"} if values.get("sliding_window") else {}
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """What a model is that has this name in a file.
-
-    Attributes:
-        model_type: Its family's name.
-        paired: Rows of queries and keys are put in pairs that turn together.
-        constants: What the file leaves out.
-        derived: What follows from the rest.
-    """
-
-    model_type: str
-    paired: bool = False
-    constants: Mapping[str, Any] = field(default_factory=dict)
-    derived: Callable[[Values], Values] = lambda values: {}
-
-
-ARCHITECTURES = {
-    "llama": Architecture("llama", paired=True, derived=_of_llama),
-    "qwen2": Architecture("qwen2"),
-    "qwen2moe": Architecture("qwen2_moe", constants={"norm_topk_prob": False}),
-    "qwen3": Architecture("qwen3"),
-    "qwen3moe": Architecture("qwen3_moe", constants={"norm_topk_prob": True}),
-    "gemma": Architecture("gemma"),
-    "gemma2": Architecture("gemma2", derived=_of_largest(46)),
-    "gemma3": Architecture("gemma3_text", derived=_of_largest(62)),
-    "phi3": Architecture("phi3"),
-    "olmo2": Architecture("olmo2", derived=_of_olmo),
-    "granite": Architecture("granite", paired=True),
-}
-"""What is read, by `general.architecture`."""
 
 
 def architecture(file: GgufFile) -> Architecture:
@@ -172,32 +118,42 @@ def values_of(file: GgufFile) -> Values:
         for key, value in file.values.items()
         if key.startswith(f"{name}.")
     }
-    missing = [key for key in NEEDED if key not in given]
+    epsilon = EPSILONS[FAMILIES[row.model_type].centred]
+    missing = [key for key in (*NEEDED, epsilon) if key not in given]
     if missing:
         raise file.bad(f"wanted {name}.{missing[0]}, got none")
-    for key, value in REFUSED.items():
-        if given.get(key, value) != value:
+    for key, value in {**REFUSED, **row.refused}.items():
+        if key not in row.others and given.get(key, value) != value:
             raise GraphError(f"{file.path}: {name}.{key}: wanted {value}, got {given[key]!r}")
-    for key in (*NEEDED, *OTHERS, *NUMBERS):
-        if type(given.get(key, 0)) not in (int, float):
+    keys = {**NEEDED, epsilon: "rms_norm_eps", **OTHERS, **row.others}
+    for key in (*keys, *NUMBERS, LATER):
+        if type(given.get(key, 0)) not in (int, float, bool):
             raise GraphError(
                 f"{file.path}: {name}.{key}: wanted one number for all layers, got "
                 f"{given[key]!r:.80}"
             )
-    values = {
+    values: Values = {
         ours: given[key]
-        for key, ours in {**NEEDED, **OTHERS}.items()
+        for key, ours in keys.items()
         if key in given and (given[key] or not key.startswith("expert"))
     }
+    values["num_hidden_layers"] -= given.get(LATER, 0)
+    values[MORE] = given.get(LATER, 0)
     values.setdefault("head_dim", values["hidden_size"] // max(1, values["num_attention_heads"]))
     values.setdefault("rope_theta", THETA)
-    if given.get("attention.value_length", values["head_dim"]) != values["head_dim"]:
+    latent = "attention.kv_lora_rank" in row.others
+    if not latent and given.get("attention.value_length", values["head_dim"]) != values["head_dim"]:
         raise GraphError(
             f"{file.path}: {name}.attention.value_length: wanted {values['head_dim']} as for keys, "
             f"got {given['attention.value_length']!r}"
         )
-    values |= {"model_type": row.model_type, **row.constants, **_of_tensors(file)}
-    values |= row.derived(values) | _rotation(file, given, values["head_dim"])
+    # A file says how positions are stretched, or that they are not.
+    values["rope_parameters"] = {}
+    values = {"model_type": row.model_type, **row.constants, **values, **_of_tensors(file)}
+    values |= _rotation(file, given, values["head_dim"])
+    values |= row.derived(values, given)
+    if FAMILIES[values["model_type"]].qk_norm:
+        values["use_qk_norm"] = "blk.0.attn_q_norm.weight" in file.tensors
     _check_windows(file, values)
     pattern = given.get("attention.sliding_window_pattern")
     if isinstance(pattern, list):
@@ -228,7 +184,7 @@ def _of_tensors(file: GgufFile) -> Values:
     return {
         "vocab_size": embeddings.shape[0],
         "tie_word_embeddings": "output.weight" not in file.tensors,
-        "attention_bias": biased("attn_q", "attn_qkv"),
+        "attention_bias": biased("attn_q", "attn_qkv", "attn_q_a"),
         "attention_out_bias": biased("attn_output"),
         "mlp_bias": biased("ffn_down"),
         "mlp_only_layers": [int(match[1]) for match in map(PLAIN.fullmatch, file.tensors) if match],
@@ -247,11 +203,10 @@ def _check_windows(file: GgufFile, values: Values) -> None:
 
 def _rotation(file: GgufFile, given: Values, head: float) -> Values:
     """How many elements of a head are turned, and how positions are stretched."""
-    found: Values = {}
     turned = given.get("rope.dimension_count", head)
-    if turned != head:
-        # The whole part of the product counts; a head of nothing is refused with the others.
-        found["partial_rotary_factor"] = (turned + 0.5) / max(head, 1)
+    # The whole part of the product counts; a head of nothing is refused with the others.
+    share = 1.0 if turned == head else (turned + 0.5) / max(head, 1)
+    found: Values = {"partial_rotary_factor": share}
     original = given.get("rope.scaling.original_context_length")
     if original is not None:
         found["original_max_position_embeddings"] = original

@@ -53,6 +53,16 @@ class Splitting:
 
 _LLAMA = Splitting((_cased(THREE),), whole=True, begins=True)
 _DIGITS = Splitting((ONE, GPT2))
+_GLM = Splitting((_cased(THREE),))
+_DEEPSEEK = Splitting(
+    (
+        THREE,
+        "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+        r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
+        r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
+        r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+    )
+)
 
 SPLITTINGS = {
     "llama-bpe": _LLAMA,
@@ -63,6 +73,10 @@ SPLITTINGS = {
     "olmo": Splitting((GPT2,)),
     "dbrx": Splitting((_cased(THREE),)),
     "smaug-bpe": Splitting((_cased(THREE),)),
+    "glm4": _GLM,
+    "chatglm-bpe": _GLM,
+    "deepseek-v3": _DEEPSEEK,
+    "hunyuan-dense": _DEEPSEEK,
     "starcoder": _DIGITS,
     "refact": _DIGITS,
     "smollm": _DIGITS,

@@ -1,11 +1,9 @@
-"""What the readers of a model's `config.json` share: the file, and its values one by one."""
+"""What the readers of a model's `config.json` share: checks of its values, one by one."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any
 
 from heddle.runtime.errors import GraphError
@@ -18,21 +16,6 @@ MOST_SIZE = 1 << 20
 
 LAYER_TYPES = ("full_attention", "sliding_attention")
 """What `layer_types` says of each layer."""
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in the file `path`.
-
-    Raises:
-        GraphError: It is missing, or none.
-    """
-    try:
-        values = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        raise GraphError(f"{path}: wanted a model's {path.name}, got {error}") from None
-    if not isinstance(values, dict):
-        raise GraphError(f"{path}: wanted a model's {path.name}, got no JSON object")
-    return values
 
 
 def check_count(name: str, value: Any, least: int) -> None:

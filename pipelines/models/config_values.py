@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from heddle.pipelines.json_files import read_object
 from heddle.pipelines.models import config_checks
 from heddle.runtime.errors import GraphError
 
@@ -28,7 +29,7 @@ class Values:
         Raises:
             GraphError: It is missing, or no JSON object.
         """
-        return Values(config_checks.read_object(path), f"{path}: ")
+        return Values(read_object(path), f"{path}: ")
 
     @staticmethod
     def read_if_there(path: Path) -> Values:

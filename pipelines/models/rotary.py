@@ -33,12 +33,13 @@ ORIGINAL, GAIN = "original_max_position_embeddings", "llama_4_scaling_beta"
 class Growth:
     """Queries grow with the logarithm of their position, so that long texts do not blur attention.
 
-    They are multiplied by `1 + gain * log(1 + floor(position / length))` (arXiv:2501.19399, as
-    Llama 4 and Ministral 3 have it).
+    They are multiplied by `1 + gain * log(1 + floor((position + first) / length))`
+    (arXiv:2501.19399, as Llama 4 and Ministral 3 have it).
     """
 
     gain: float
     length: float
+    first: int = 0
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ WITH_TEXT = {
     "gemma3": True,
     "idefics3": False,
     "internvl": True,
+    "llama4": False,
     "llava": False,
     "llava_next": False,
     "llava_onevision": False,

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
     Bytes = NDArray[np.uint8]
 
+KEYS, VALUES = ".keys", ".values"
+"""The ends of what makes keys and values of a latent, where they are two tensors."""
+
 DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 """The dtypes of the types that are floats."""
 
@@ -49,6 +52,9 @@ def in_halves(rows: NDArray[Any], heads: int) -> NDArray[Any]:
 class Gguf:
     """How such a file stores the weights of products: each is a tensor whose end is its type.
 
+    What makes keys and values of latents may be two, of [heads, size, columns] and [heads, columns,
+    size], where a checkpoint has one [heads * both columns, size].
+
     Attributes:
         kinds: The types that it has.
         paired: The heads of those products whose rows are put in pairs, by how their names end.
@@ -59,8 +65,8 @@ class Gguf:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """The types, each with a dot."""
-        return tuple(f".{kind}" for kind in self.kinds)
+        """The types, each with a dot, and those of keys and values."""
+        return tuple(f"{part}.{kind}" for part in (KEYS, VALUES, "") for kind in self.kinds)
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -68,7 +74,9 @@ class Gguf:
         return self.marks
 
     def product(self, parts: Parts) -> Product:
-        """The weight with this part."""
+        """The weight with this part, or those of keys and values."""
+        if any(end.startswith((KEYS, VALUES)) for end in parts.found):
+            return self._of_latents(parts)
         ((end, array),) = parts.found.items()
         rows, kind = np.asarray(array), end[1:]
         if kind not in DTYPES and kind not in TYPES:
@@ -79,6 +87,33 @@ class Gguf:
         if rows.ndim == 3:
             return Stack([_product(kind, each, 0) for each in rows])
         return _product(kind, rows, self.paired.get(parts.name.rpartition(".")[2], 0))
+
+    def _of_latents(self, parts: Parts) -> Product:
+        """The weight of keys and values, whose rows are those of each head in turn."""
+        both: list[Product] = []
+        for part in (KEYS, VALUES):
+            found = {
+                end.removeprefix(part): array
+                for end, array in parts.found.items()
+                if end.startswith(part)
+            }
+            if len(found) != 1:
+                raise parts.error(part, "one tensor [heads, any, any]", f"{len(found)}")
+            both.append(self.product(Parts(parts.path, parts.name + part, found)))
+        keys, values = both
+        if len(keys.shape) != 3 or (keys.shape[0], keys.shape[1]) != values.shape[::2]:
+            raise parts.error(
+                VALUES, f"[heads, any, size] beside {list(keys.shape)}", f"{list(values.shape)}"
+            )
+        heads, size, columns = keys.shape
+
+        def made() -> Array:
+            turned = np.swapaxes(np.asarray(keys.floats("float32")), 1, 2)
+            each = np.concatenate([turned, np.asarray(values.floats("float32"))], axis=1)
+            return each.reshape(-1, size)
+
+        kind = keys.kind if keys.kind == values.kind else f"{keys.kind} and {values.kind}"
+        return Made((heads * (columns + values.shape[1]), size), kind, made)
 
 
 def _product(kind: str, rows: Bytes, heads: int) -> Product:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -21,8 +22,13 @@ if TYPE_CHECKING:
 Settings = Mapping[str, Any]
 """The `quantization_config` of a checkpoint's `config.json`, or a part of it."""
 
+Form = TypeVar("Form")
+
 METHOD = "quant_method"
 """The key of the method's name."""
+
+DYNAMIC, WITH, WITHOUT = "dynamic", "+:", "-:"
+"""The key for products that have settings of their own, and what stands before their names."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +148,41 @@ def block_size(settings: Settings, key: str) -> tuple[int, int] | None:
     if len(sizes) != 2 or not all(type(size) is int and size > 0 for size in sizes):
         raise wrong(settings, key, "two integers of at least 1", value)
     return sizes[0], sizes[1]
+
+
+def of_each(settings: Settings, read: Callable[[Settings], Form]) -> Callable[[Parts], Form]:
+    """What gives what `read` makes of the settings of a product.
+
+    `dynamic` has those of some products, as GPTQModel writes it: by regular expressions of how
+    their names begin, behind `+:` or nothing, what they have otherwise; behind `-:` which ones are
+    not quantized. The first expression that fits counts.
+
+    Raises:
+        GraphError: A key or a value is none that can be.
+    """
+    own = section(settings, DYNAMIC)
+    others: list[tuple[str, re.Pattern[str], Form | None]] = []
+    for key in own:
+        if key != METHOD:
+            try:
+                pattern = re.compile(key.removeprefix(WITHOUT).removeprefix(WITH))
+            except re.error as error:
+                raise wrong(settings, DYNAMIC, "regular expressions", f"{key}: {error}") from None
+            changes = section(own, key)
+            form = None if key.startswith(WITHOUT) else read({**settings, **changes})
+            others.append((key, pattern, form))
+    default = read(settings)
+
+    def found(parts: Parts) -> Form:
+        for key, pattern, form in others:
+            if pattern.match(parts.name):
+                if form is None:
+                    end = next(iter(parts.found))
+                    raise parts.error(end, f"none, as {DYNAMIC} says by {key!r}", parts.dtype(end))
+                return form
+        return default
+
+    return found
 
 
 def section(settings: Settings, key: str) -> Settings:

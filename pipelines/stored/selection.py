@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from heddle.pipelines.stored.product import (
     FLOATS,
     FLOATS_OF_8_BITS,
     Form,
+    Made,
     Plain,
     Product,
     Stack,
@@ -30,10 +31,15 @@ from heddle.runtime.errors import ArtifactError, ArtifactReason, GraphError
 if TYPE_CHECKING:
     from heddle.pipelines.weights import Array
 
+SETTINGS, OLDER = "quantization_config", "compression_config"
+"""The key that says how weights are stored, and what compressed-tensors once called it."""
+
+COMPRESSED_TENSORS = "compressed-tensors"
+
 METHODS: dict[str, Callable[[Settings], Method]] = {
     "gptq": Gptq,
     "awq": Awq,
-    "compressed-tensors": CompressedTensors,
+    COMPRESSED_TENSORS: CompressedTensors,
     "fp8": Fp8,
     "mxfp4": Mxfp4,
 }
@@ -55,7 +61,13 @@ MADE = (END, ".integers", *SIDES, ORDER)
 """How those end that a graph has of a product."""
 
 TURNED = re.compile(r".*\.experts\.\w+_proj")
-"""The name of experts' weights that are stored as one [experts, k, n], as gpt-oss has them."""
+"""The name of experts' weights that are stored as one [experts, k, n], as gpt-oss has them.
+
+Mistral Small 4 has them as [experts, n, k], which the sizes of both products of a layer say.
+"""
+
+OF_GPT2 = re.compile(r"((?:.*\.)?h\.\d{1,9})\.(?:attn\.c_(?:attn|proj)|mlp\.c_(?:fc|proj))")
+"""The name of a layer's product as GPT-2 calls it, whose weights are [k, n]."""
 
 Wanted = Mapping[str, tuple[str, tuple[int, ...]]]
 """Dtype and shape of weights by name."""
@@ -93,12 +105,18 @@ class Stored:
                 each = [Plain(array_of(bits, kind)) for bits in bits_of(array)]
                 self._add(name.removesuffix(END), Stack(each), [END])
             elif name.endswith(END):
-                self._add(name.removesuffix(END), Plain(array), [END])
+                stem = name.removesuffix(END)
+                self._add(stem, self._of_gpt2(stem, array) or Plain(array), [END])
             elif TURNED.fullmatch(name) and len(array.shape) == 3 and array.shape[0]:
-                self._add(name, Stack([turned(bits, kind) for bits in bits_of(array)]), [""])
+                lies_turned = self._lies_turned(name.rpartition(".")[0])
+                experts: list[Product] = [
+                    turned(bits, kind) if lies_turned else Plain(array_of(bits, kind))
+                    for bits in bits_of(array)
+                ]
+                self._add(name, Stack(experts), [""])
         self._stacks: dict[str, str] = {}
-        for name, experts in self._experts().items():
-            self.products[name] = self._stacked(name, experts)
+        for name, numbered in self._experts().items():
+            self.products[name] = self._stacked(name, numbered)
 
     def _read(self, method: Method) -> None:
         """Adds the products that are stored so."""
@@ -109,6 +127,24 @@ class Stored:
                     ends = [end for end in method.parts if stem + end in self.arrays]
                     parts = Parts(self.path, stem, {end: self.arrays[stem + end] for end in ends})
                     self._add(stem, method.product(parts), ends)
+
+    def _of_gpt2(self, stem: str, array: Array) -> Product | None:
+        """The weight [n, k] that is stored as [k, n], which the sizes of its layer say."""
+        match = OF_GPT2.fullmatch(stem)
+        joined = self.arrays.get(f"{match[1]}.attn.c_attn{END}") if match else None
+        if joined is None or len(array.shape) != 2 or len(joined.shape) != 2:
+            return None
+        k, n = joined.shape
+        return turned(bits_of(array), str(array.dtype)) if n == 3 * k else None
+
+    def _lies_turned(self, at: str) -> bool:
+        """Whether the experts `at` are stored as [experts, k, n]."""
+        both = [self.arrays.get(f"{at}.{name}_proj") for name in ("gate_up", "down")]
+        sizes = [tuple(array.shape[1:]) for array in both if array is not None]
+        if [len(size) for size in sizes] != [2, 2]:
+            return True
+        (rows, columns), (outer, inner) = sizes
+        return (rows, columns) != (2 * inner, outer)
 
     def _add(self, name: str, product: Product, ends: Iterable[str]) -> None:
         self.products[name] = product
@@ -198,8 +234,11 @@ class Stored:
     def _is_itself(self, name: str, dtype: str, shape: tuple[int, ...]) -> bool:
         """Whether a tensor is no part of a product, or the part itself is wanted."""
         array, owner = self.arrays[name], self._owners.get(name)
+        if owner is None or isinstance(self.products[owner], Plain):
+            return True
         same = (str(array.dtype), tuple(array.shape)) == (dtype, shape)
-        return same or owner is None or isinstance(self.products[owner], Plain)
+        # One that is stored turned may have the very shape of the weight.
+        return same and not isinstance(self.products[owner], Made)
 
     def _check(self, stem: str, product: Product, wanted: tuple[int, ...]) -> None:
         if product.shape != wanted:
@@ -209,6 +248,33 @@ class Stored:
         return ArtifactError(f"{self.path}: {what}", ArtifactReason.WEIGHTS)
 
 
+def method_in(values: Mapping[str, Any]) -> Method | None:
+    """What reads a checkpoint whose `config.json` has these keys and values; None: it is in floats.
+
+    Models of images, too, may have the settings in `text_config`. Older checkpoints of
+    compressed-tensors call them `compression_config`, and need not name the method.
+
+    Raises:
+        GraphError: As `method_of`; or two places say different things.
+    """
+    text = values.get("text_config")
+    older = values.get(OLDER)
+    if isinstance(older, dict):
+        older = {METHOD: COMPRESSED_TENSORS, **older}
+    places = {
+        SETTINGS: values.get(SETTINGS),
+        f"text_config: {SETTINGS}": text.get(SETTINGS) if isinstance(text, dict) else None,
+        OLDER: older,
+    }
+    (first, settings), *others = [
+        (place, found) for place, found in places.items() if found is not None
+    ] or [("", None)]
+    for place, found in others:
+        if found != settings:
+            raise GraphError(f"{place}: wanted the same as in {first}, got other settings")
+    return None if settings is None else method_of(settings)
+
+
 def method_of(settings: Settings) -> Method:
     """What reads a checkpoint of these settings.
 
@@ -216,12 +282,12 @@ def method_of(settings: Settings) -> Method:
         GraphError: It is a method, or a variant of one, that Heddle does not read.
     """
     if not isinstance(settings, dict):
-        raise GraphError(f"quantization_config: wanted a JSON object, got {settings!r}")
+        raise GraphError(f"{SETTINGS}: wanted a JSON object, got {settings!r}")
     name = settings.get(METHOD)
     if not isinstance(name, str) or name not in METHODS:
         known = ", ".join(METHODS)
         raise GraphError(
-            f"quantization_config: {METHOD}: wanted one of {known}, got {name!r}; take the "
+            f"{SETTINGS}: {METHOD}: wanted one of {known}, got {name!r}; take the "
             "model's checkpoint in floats, which --quantize makes smaller"
         )
     return METHODS[name](settings)

@@ -145,6 +145,15 @@ COMPILED = {
     **COMPILED_MIXTURES,
 }
 
+FALCON = {
+    "model_type": "falcon",
+    "vocab_size": 80,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 512,
+}
+
 EVALUATED = {
     "olmo": {"model_type": "olmo", "clip_qkv": 1.0},
     "exaone4": {"model_type": "exaone4", "num_hidden_layers": 4, "sliding_window": 24},
@@ -203,6 +212,30 @@ EVALUATED = {
         "use_parallel_residual": False,
         "num_key_value_heads": 4,
     },
+    "gpt2": {
+        "model_type": "gpt2",
+        "vocab_size": 80,
+        "n_embd": 64,
+        "n_layer": 2,
+        "n_head": 4,
+        "n_positions": 512,
+    },
+    "falcon": FALCON,
+    "falcon_grouped": {
+        **FALCON,
+        "new_decoder_architecture": True,
+        "num_kv_heads": 2,
+        "ffn_hidden_size": 96,
+        "bias": True,
+    },
+    "falcon_one_norm": {
+        **FALCON,
+        "new_decoder_architecture": True,
+        "num_kv_heads": 2,
+        "num_ln_in_parallel_attn": 1,
+        "tie_word_embeddings": False,
+    },
+    "falcon_in_turn": {**FALCON, "multi_query": False, "parallel_attn": False, "bias": True},
     **EVALUATED_LATENTS,
     **EVALUATED_MIXTURES,
     **IMAGES,

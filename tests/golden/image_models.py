@@ -1,6 +1,7 @@
 """Those of the tiny decoders of `decoder_models.py` that are a part of a model of images, too."""
 
 from decoder_sizes import SIZES
+from latent_models import MISTRAL_4
 
 VISION = {
     "depth": 1,
@@ -79,6 +80,12 @@ IMAGES = {
     "mistral3": {
         "model_type": "mistral3",
         "text_config": {"model_type": "mistral", **SIZES, "head_dim": 16, "sliding_window": None},
+        "vision_config": {**VISION, "model_type": "pixtral", "head_dim": 8},
+        "tie_word_embeddings": False,
+    },
+    "mistral4": {
+        "model_type": "mistral3",
+        "text_config": MISTRAL_4,
         "vision_config": {**VISION, "model_type": "pixtral", "head_dim": 8},
         "tie_word_embeddings": False,
     },

@@ -1,5 +1,6 @@
 """Those of the tiny decoders of `decoder_models.py` whose keys and values are latents."""
 
+from decoder_sizes import SIZES
 from mixture_models import GROUPED
 
 _LATENT = {
@@ -59,3 +60,24 @@ EVALUATED_LATENTS = {
         "rope_interleave": False,
     },
 }
+
+MISTRAL_4 = {
+    **SIZES,
+    "model_type": "mistral4",
+    **_LATENT,
+    **GROUPED,
+    "first_k_dense_replace": 0,
+    "q_lora_rank": 24,
+    "rope_parameters": {
+        "type": "yarn",
+        "rope_type": "yarn",
+        "rope_theta": 10000.0,
+        "factor": 8.0,
+        "original_max_position_embeddings": 8,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+        "llama_4_scaling_beta": 0.3,
+        "partial_rotary_factor": 0.4,
+    },
+}
+"""The part for texts of one that is a part of a model of images, too."""

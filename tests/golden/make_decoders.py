@@ -49,19 +49,21 @@ NAMES = {
 
 def drawn(name: str, shape: tuple[int, ...], config: PretrainedConfig) -> np.ndarray:
     """The weight `name` of a module, which may be several of those that checkpoints have."""
-    kind = config.model_type
+    kind = config.get_text_config().model_type
     name = name.replace("language_model.", "")
     for part, other in NAMES.get(kind, {}).items():
         name = name.replace(part, other)
+    if kind == "gpt2" and ".c_" in name and len(shape) == 2:
+        return weight(name, shape[::-1]).T
     at, _, last = name.rpartition(".")
     if not at.endswith("experts") or last.endswith("bias"):
         return weight(name, shape)
     parts: tuple[str, ...] = (last,)
     if kind in ("mixtral", "minimax_m2"):
         parts = {"gate_up_proj": ("w1", "w3"), "down_proj": ("w2",)}[last]
-    elif kind == "gpt_oss":
+    elif kind in ("gpt_oss", "llama4_text"):
         return np.swapaxes(weight(f"{name}.weight", (shape[0], shape[2], shape[1])), 1, 2)
-    elif last == "gate_up_proj" and kind != "qwen3_vl_moe":
+    elif last == "gate_up_proj" and kind not in ("qwen3_vl_moe_text", "mistral4"):
         parts = ("gate_proj", "up_proj")
     size = (shape[0], shape[1] // len(parts), shape[2])
     return np.concatenate([weight(f"{at}.{part}.weight", size) for part in parts], axis=1)
@@ -70,7 +72,8 @@ def drawn(name: str, shape: tuple[int, ...], config: PretrainedConfig) -> np.nda
 def record(name: str, changes: dict[str, object], steps: int) -> dict[str, np.ndarray]:
     """The arrays of one model."""
     texts_alone = "text_config" not in changes
-    values = {**SIZES, "hidden_act": "silu", **changes} if texts_alone else changes
+    own_sizes = not texts_alone or "vocab_size" in changes
+    values = changes if own_sizes else {**SIZES, "hidden_act": "silu", **changes}
     eager = {"attn_implementation": "eager", "experts_implementation": "eager"}
     text = json.dumps(values)
     config = AutoConfig.for_model(**json.loads(text), **eager)

@@ -151,10 +151,18 @@ def test_other_modules_are_refused(tmp_path, modules, message):
         read_head(write(tmp_path, [(OLDER + kind, path) for kind, path in modules], pooling={}))
 
 
-@pytest.mark.parametrize("text", ["{", "[7]", '[{"type": "a.b"}]', "7"])
-def test_a_list_of_modules_that_is_none(tmp_path, text):
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("{", "a JSON list, got no JSON"),
+        ("7", "a JSON list, got int$"),
+        ("[7]", "modules with a type and a path, got TypeError"),
+        ('[{"type": "a.b"}]', r"modules with a type and a path, got KeyError\('path'\)$"),
+    ],
+)
+def test_a_list_of_modules_that_is_none(tmp_path, text, wanted):
     (tmp_path / "modules.json").write_text(text)
-    with pytest.raises(GraphError, match=r"modules\.json: wanted a list of modules, got"):
+    with pytest.raises(GraphError, match=rf"modules\.json: wanted {wanted}"):
         read_head(tmp_path)
 
 

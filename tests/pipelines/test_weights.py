@@ -96,7 +96,8 @@ def test_an_index_of_several_files(tmp_path):
         ),
         ({"weight_map": {"a": ""}}, "of the index's folder, got ''"),
         ({"weight_map": {"a": 5}}, "of the index's folder, got 5"),
-        ({"map": {}}, "wanted an index with a weight_map"),
+        ({"map": {}}, "weight_map: wanted a JSON object, got None"),
+        ([], "index.json: wanted a JSON object, got list"),
     ):
         with pytest.raises(ArtifactError, match=re.escape(message)):
             weights.read(index(tmp_path, content))

@@ -96,9 +96,11 @@ class Attention:
                 both = (ops.cos(angles), ops.sin(angles))
                 cos, sin = (scaled(part, rope.scaling.magnitude) for part in both)
                 turns[rope] = cos, sin
-                if growth := rope.growth:
-                    times = ops.log(ops.floor(places / growth.length) + 1.0)
-                    turns[growth] = (times * growth.gain + 1.0,)
+        for growth in dict.fromkeys(layer.growth for layer in self.config.layers):
+            if growth is not None:
+                later = places + float(growth.first) if growth.first else places
+                times = ops.log(ops.floor(later / growth.length) + 1.0)
+                turns[growth] = (times * growth.gain + 1.0,)
         return turns
 
     def __call__(
@@ -147,7 +149,9 @@ class Attention:
             if config.qk_norm == "head" and not last:
                 found = self.norm(f"{at}.{norm}", found, DType.float32)
             found = self._rotated(found, layer.rope, turns)
-            found = self._grown(found, layer.rope, turns) if name == "q" else found
+            if config.qk_norm == "turned" and layer.rope:
+                found = self.norm.plain(found)
+            found = self._grown(found, layer.growth, turns) if name == "q" else found
             if config.qk_norm == "head" and last:
                 found = self.norm(f"{at}.{norm}", found, DType.float32)
             return ops.cast(found, dtype)
@@ -189,6 +193,6 @@ class Attention:
         """Heads whose first elements are turned, if the layer turns them."""
         return ops.rope(x, *turns[rope], interleaved=self.config.interleaved) if rope else x
 
-    def _grown(self, query: TensorValue, rope: Rope | None, turns: Turns) -> TensorValue:
+    def _grown(self, query: TensorValue, growth: Growth | None, turns: Turns) -> TensorValue:
         """Queries, grown with their position where they do."""
-        return query * turns[rope.growth][0] if rope and rope.growth else query
+        return query * turns[growth][0] if growth else query

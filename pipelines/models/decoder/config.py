@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from heddle.pipelines.json_files import read_object
 from heddle.pipelines.models import rotary
 from heddle.pipelines.models.activations import ACTIVATIONS, LEARNED
 from heddle.pipelines.models.config_checks import (
@@ -17,7 +18,6 @@ from heddle.pipelines.models.config_checks import (
     check_count,
     check_flag,
     check_positive,
-    read_object,
     refuse,
 )
 from heddle.pipelines.models.decoder import expert_config, latent_config
@@ -87,7 +87,13 @@ REFUSED: dict[str, Any] = {
 }
 """What none of these graphs computes, and the value that says so."""
 
-NONE = ("attn_logit_softcapping", "final_logit_softcapping", "head_dim", "sliding_window")
+NONE = (
+    "attention_chunk_size",
+    "attn_logit_softcapping",
+    "final_logit_softcapping",
+    "head_dim",
+    "sliding_window",
+)
 """Keys whose null says that there is none, where other nulls leave a value to the family."""
 
 
@@ -102,8 +108,10 @@ class DecoderConfig:
         layers: Each layer.
         more_layers: How many the checkpoint has behind them, which guess later tokens and are left
             out (arXiv:2404.19737).
+        positions: How many places have vectors that are added to those of tokens; 0: none.
         parallel: Attention and the feed-forward part both read what comes before the layer.
-        qk_norm: Queries and keys are normalised: each head by itself, or all heads together.
+        qk_norm: Queries and keys are normalised: each head by itself, or all heads together; or
+            each head without weights, once it is turned.
         qkv_limit: What queries, keys and values are bounded to before they are turned; infinite:
             they are not.
         qkv_bias: Whether the products for queries, keys and values have a bias.
@@ -133,8 +141,9 @@ class DecoderConfig:
     tie_word_embeddings: bool
     layers: tuple[Layer, ...]
     more_layers: int
+    positions: int
     parallel: bool
-    qk_norm: Literal["", "head", "all"]
+    qk_norm: Literal["", "head", "all", "turned"]
     qkv_limit: float
     qkv_bias: bool
     output_bias: bool
@@ -186,6 +195,8 @@ class DecoderConfig:
         kind = values.get("model_type")
         family = FAMILIES[check_choice("model_type", kind, FAMILIES)]
         values = _completed(values, family)
+        if family.variant:
+            family, values = family.variant(family, values)
         missing = [name for name in KEYS if name not in values]
         if missing:
             raise GraphError(f"wanted the keys of a {kind} model, got no {', '.join(missing)}")
@@ -196,7 +207,8 @@ class DecoderConfig:
             raise GraphError(f"context: wanted 1 to {most} tokens, got {context}")
         latent = latent_config.read(values) if family.latent else None
         if latent is not None:
-            values = {**values, "num_key_value_heads": 1, "head_dim": latent.head}
+            values = latent_config.without_share(values, latent)
+            values |= {"num_key_value_heads": 1, "head_dim": latent.head}
         act, hidden = values["hidden_act"], values["hidden_size"]
         heads = values["num_attention_heads"]
         key_heads = values.get("num_key_value_heads", heads)
@@ -229,6 +241,7 @@ class DecoderConfig:
             tie_word_embeddings=values.get(TIED, False),
             layers=layers,
             more_layers=values.get(MORE, 0),
+            positions=values["max_position_embeddings"] if family.names.positions else 0,
             parallel=values.get("use_parallel_residual", family.parallel),
             qk_norm=family.qk_norm if values.get("use_qk_norm", True) else "",
             qkv_limit=values.get("clip_qkv", math.inf),

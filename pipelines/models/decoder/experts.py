@@ -42,10 +42,16 @@ class Mixture:
         order = ops.group_order(groups, groups=count)
         sorted_groups = ops.gather(groups, order, axis=0)
         rows = ops.gather(x, order // int(chosen), axis=0)
+        inputs = self.experts.router.inputs
+        if inputs:
+            each = ops.gather(ops.reshape(shares, (-1,)), order, axis=0)
+            rows = ops.cast(rows * ops.unsqueeze(each, -1), x.dtype)
         offsets = ops.group_offsets(groups, groups=count)
         outer = self._expert(f"{at}.{self.names.experts}", rows, offsets, sorted_groups)
         places = ops.reshape(ops.group_order(groups, groups=count, places=True), which.shape)
-        each = ops.gather(outer, places, axis=0) * ops.reshape(shares, (tokens, chosen, 1))
+        each = ops.gather(outer, places, axis=0)
+        if not inputs:
+            each = each * ops.reshape(shares, (tokens, chosen, 1))
         mixed = ops.reshape(ops.sum(each, axis=1), x.shape)
         return mixed + self._shared(at, x) if self.experts.shared else mixed
 
@@ -53,6 +59,9 @@ class Mixture:
         """The shares of a token's experts, float32 [tokens, chosen], and which they are."""
         experts, names = self.experts, self.names
         results = self.products.exact(f"{at}.{names.router}", x, experts.count, experts.biased)
+        if experts.router.inputs:
+            best, which = ops.top_k(results, experts.chosen)
+            return ops.sigmoid(best), which
         limited = experts.chosen_groups < experts.groups
         if (
             experts.router.scores == "softmax"

@@ -2,17 +2,18 @@
 
 Each row is what the models of one `model_type` compute and how their weights are called, as their
 papers and reference code have it; a new family is a new row. Those with a mixture of experts in
-their layers are in `heddle.pipelines.models.decoder.mixtures`.
+their layers are in `heddle.pipelines.models.decoder.mixtures`, those whose norms are layer norms
+with biases in `heddle.pipelines.models.decoder.layer_norms`.
 """
 
 from __future__ import annotations
 
+from heddle.pipelines.models.decoder.layer_norms import WITH_LAYER_NORMS
 from heddle.pipelines.models.decoder.mixtures import MIXTURES
 from heddle.pipelines.models.decoder.traits import (
     AttentionNames,
     Family,
     MlpNames,
-    ModelNames,
     NormNames,
 )
 
@@ -227,79 +228,7 @@ _DENSE: dict[str, Family] = {
     "ministral3": Family(
         {"head_dim": 128, "rope_theta": 1e6, "rope_parameters": _MINISTRAL_3}, windows="all"
     ),
-    # arXiv:2402.16819
-    "nemotron": Family(
-        {"hidden_act": "relu2", "partial_rotary_factor": 0.5},
-        {"norm_eps": "rms_norm_eps"},
-        mlp=MlpNames(gate=""),
-        centred=True,
-        norm_bias=True,
-        offset=1.0,
-    ),
-    # arXiv:2402.19173
-    "starcoder2": Family(
-        {
-            "hidden_act": "gelu_pytorch_tanh",
-            "attention_bias": True,
-            "mlp_bias": True,
-            "tie_word_embeddings": True,
-        },
-        {"norm_epsilon": "rms_norm_eps"},
-        mlp=MlpNames(gate="", up="c_fc", down="c_proj"),
-        centred=True,
-        norm_bias=True,
-        refused={"use_bias": True},
-        windows="all",
-    ),
-    # arXiv:2402.17834
-    "stablelm": Family(
-        {"partial_rotary_factor": 0.25},
-        {**_LAYER_NORM, "use_qkv_bias": "attention_bias"},
-        centred=True,
-        norm_bias=True,
-        output_bias=False,
-        refused={"use_parallel_residual": False, "qk_layernorm": False},
-    ),
-    # arXiv:2309.05463
-    "phi": Family(
-        {
-            "hidden_act": "gelu_new",
-            "partial_rotary_factor": 0.5,
-            "attention_bias": True,
-            "mlp_bias": True,
-        },
-        _LAYER_NORM,
-        names=ModelNames(norm="final_layernorm"),
-        norms=NormNames(before_mlp=""),
-        attention=AttentionNames(out="dense"),
-        mlp=MlpNames(gate="", up="fc1", down="fc2"),
-        parallel=True,
-        centred=True,
-        norm_bias=True,
-        head_bias=True,
-        refused={"qk_layernorm": False},
-    ),
-    # arXiv:2204.06745, arXiv:2304.01373
-    "gpt_neox": Family(
-        {
-            "hidden_act": "gelu",
-            "attention_bias": True,
-            "mlp_bias": True,
-            "partial_rotary_factor": 0.25,
-        },
-        {
-            **_LAYER_NORM,
-            "rotary_pct": "partial_rotary_factor",
-            "rotary_emb_base": "rope_theta",
-        },
-        names=ModelNames("gpt_neox.", "embed_in", norm="final_layer_norm", head="embed_out"),
-        attention=AttentionNames("attention", joined="query_key_value", grouped=True, out="dense"),
-        mlp=MlpNames(gate="", up="dense_h_to_4h", down="dense_4h_to_h"),
-        parallel=True,
-        centred=True,
-        norm_bias=True,
-    ),
 }
 
-FAMILIES = {**_DENSE, **MIXTURES}
+FAMILIES = {**_DENSE, **WITH_LAYER_NORMS, **MIXTURES}
 """Each family by its `model_type`."""

@@ -46,7 +46,7 @@ class LatentAttention(Attention):
         query = ops.reshape(self._queries(at, x), (x.shape[0], heads, latent.head))
         found = products.linear(f"{at}.kv_a_proj_with_mqa", x, latent.cached, config.qkv_bias)
         key = ops.reshape(found[:, latent.size :], (x.shape[0], 1, latent.turned))
-        query = self._grown(query, layer.rope, turns)
+        query = self._grown(query, layer.growth, turns)
         turned, key = (
             self._rotated(part, layer.rope, turns) for part in (query[..., latent.plain :], key)
         )

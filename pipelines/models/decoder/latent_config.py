@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.pipelines.models.config_checks import MOST_SIZE, check_count
+from heddle.pipelines.models.rotary import PART
 from heddle.runtime.errors import GraphError
 
 KEYS = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
@@ -58,3 +59,26 @@ def read(values: Mapping[str, Any]) -> Latent:
             raise GraphError(f"{name}: wanted at most {MOST_SIZE}, got {size}")
     size, plain, turned, columns = (values[name] for name in KEYS)
     return Latent(size, values.get("q_lora_rank", 0), plain, turned, columns)
+
+
+def without_share(values: Mapping[str, Any], latent: Latent) -> dict[str, Any]:
+    """The values without the share of a head that is turned, which sizes have said.
+
+    It is that of a whole head, or of those columns that are turned.
+
+    Raises:
+        GraphError: It is another one.
+    """
+    found = dict(values)
+    for name in ("", "rope_parameters", "rope_scaling"):
+        rows = found.get(name) if name else found
+        if isinstance(rows, dict) and rows.get(PART) is not None:
+            share = rows[PART]
+            if share not in (1, latent.turned / latent.head):
+                raise GraphError(
+                    f"{PART}: wanted {latent.turned / latent.head}, as qk_rope_head_dim says, got "
+                    f"{share!r}"
+                )
+            rows = {key: value for key, value in rows.items() if key != PART}
+            found = {**found, name: rows} if name else rows
+    return found

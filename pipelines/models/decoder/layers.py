@@ -7,9 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.pipelines.models import rotary
-from heddle.pipelines.models.config_checks import LAYER_TYPES, check_choice, check_count
+from heddle.pipelines.models.config_checks import (
+    LAYER_TYPES,
+    check_choice,
+    check_count,
+    check_positive,
+)
 from heddle.pipelines.models.decoder.traits import Family
-from heddle.pipelines.models.rotary import Rope
+from heddle.pipelines.models.rotary import Growth, Rope
 from heddle.runtime.errors import GraphError
 
 MLP_TYPES = ("dense", "sparse")
@@ -24,11 +29,13 @@ class Layer:
         window: How many keys a token sees; 0: all before it.
         rope: How queries and keys are turned; None: not at all.
         sparse: Whether its feed-forward part is a mixture of experts.
+        growth: How queries grow with their position; None: not at all.
     """
 
     window: int
     rope: Rope | None
     sparse: bool
+    growth: Growth | None = None
 
 
 def read(values: Mapping[str, Any], family: Family, head: int, longest: int) -> tuple[Layer, ...]:
@@ -47,12 +54,36 @@ def read(values: Mapping[str, Any], family: Family, head: int, longest: int) -> 
         for kind in LAYER_TYPES
     }
     kinds = (LAYER_TYPES[window > 0] for window in windows)
+    _check_chunks(values, longest)
+    growth = _growth(values)
     return tuple(
-        Layer(window, ropes[kind] if turned else None, sparse)
+        Layer(window, ropes[kind], sparse, ropes[kind].growth)
+        if turned
+        else Layer(window, None, sparse, growth)
         for window, kind, turned, sparse in zip(
             windows, kinds, _turned(values, family, windows), _sparse(values, family), strict=True
         )
     )
+
+
+def _check_chunks(values: Mapping[str, Any], longest: int) -> None:
+    """Refuses texts of more than one of Llama 4's chunks: most of its layers see one alone."""
+    chunk = values.get("attention_chunk_size", longest)
+    check_count("attention_chunk_size", chunk, 1)
+    if chunk < longest:
+        raise GraphError(
+            f"attention_chunk_size: wanted a chunk of the {longest} tokens of the longest text, "
+            f"got {chunk}; take --context {chunk}"
+        )
+
+
+def _growth(values: Mapping[str, Any]) -> Growth | None:
+    """How queries grow in layers that do not turn them, by Llama 4's keys."""
+    if not values.get("attn_temperature_tuning", False):
+        return None
+    for name in ("attn_scale", "floor_scale"):
+        check_positive(name, values[name])
+    return Growth(float(values["attn_scale"]), float(values["floor_scale"]), 1)
 
 
 def _windows(values: Mapping[str, Any], family: Family) -> list[int]:
@@ -97,7 +128,7 @@ def _turned(values: Mapping[str, Any], family: Family, windows: list[int]) -> li
     """For each layer whether it turns queries and keys."""
     if family.turned == "windows" or (family.turned == "windows or all" and any(windows)):
         return [window > 0 for window in windows]
-    return _listed(values) if family.turned == "listed" else [True] * len(windows)
+    return _listed(values) if family.turned == "listed" else [family.turned != ""] * len(windows)
 
 
 def _listed(values: Mapping[str, Any]) -> list[bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from heddle.pipelines.models.decoder import variants
 from heddle.pipelines.models.decoder.traits import (
     AttentionNames,
     ExpertNames,
@@ -122,6 +123,25 @@ MIXTURES: dict[str, Family] = {
             "first_k_dense_replace": 1,
         },
     ),
+    # https://huggingface.co/mistralai/Mistral-Small-4-119B-2603
+    "mistral4": replace(
+        _LATENT,
+        defaults={
+            "norm_topk_prob": True,
+            "n_shared_experts": 1,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "factor": 128.0,
+                "original_max_position_embeddings": 8192,
+                "mscale": 1.0,
+                "mscale_all_dim": 1.0,
+                "llama_4_scaling_beta": 0.1,
+            },
+        },
+        refused={},
+        experts=ExpertNames(joined="gate_up_proj", shared=MlpNames("mlp.shared_experts")),
+        router=Router(best=2),
+    ),
     # arXiv:2508.06471
     "glm4_moe": Family(
         {
@@ -135,6 +155,35 @@ MIXTURES: dict[str, Family] = {
         output_bias=False,
         experts=_CORRECTED,
         router=_DEEPSEEK,
+    ),
+    # https://ai.meta.com/blog/llama-4-multimodal-intelligence/
+    "llama4_text": Family(
+        {
+            "head_dim": 128,
+            "rope_theta": 500000.0,
+            "no_rope_layer_interval": 4,
+            "attention_chunk_size": 8192,
+            "attn_temperature_tuning": True,
+            "attn_scale": 0.1,
+            "floor_scale": 8192,
+            "intermediate_size_mlp": 16384,
+            "num_experts": 16,
+            "num_experts_per_tok": 1,
+            "n_shared_experts": 1,
+        },
+        {"interleave_moe_layer_step": "decoder_sparse_step"},
+        mlp=MlpNames("feed_forward"),
+        qk_norm="turned",
+        turned="listed",
+        interleaved=True,
+        experts=ExpertNames(
+            "feed_forward.router",
+            experts="feed_forward.experts",
+            joined="gate_up_proj",
+            shared=MlpNames("feed_forward.shared_expert"),
+        ),
+        router=Router("sigmoid", inputs=True),
+        variant=variants.llama4,
     ),
     # arXiv:2506.05767
     "dots1": Family(

@@ -51,18 +51,11 @@ class FeedForward:
     def _xielu(self, at: str, x: TensorValue) -> TensorValue:
         """The activation of arXiv:2411.13010: a parabola above 0, below an exponential, a slope."""
         rise, fall = (
-            _softplus(self.products.vector(f"{at}.{name}", 1)) for name in ("alpha_p", "alpha_n")
+            ops.softplus(self.products.vector(f"{at}.{name}", 1)) for name in ("alpha_p", "alpha_n")
         )
         slope, most = (
             ops.cast(self.products.weight(f"{at}.{name}"), DType.float32)
             for name in ("beta", "eps")
         )
-        # exp(x) - 1 as it is near 0, too.
-        half = ops.tanh(ops.minimum(x, most) * 0.5)
-        below = (half * 2.0 / (1.0 - half) - x) * (slope + fall)
+        below = (ops.expm1(ops.minimum(x, most)) - x) * (slope + fall)
         return ops.where(x > 0.0, rise * x * x, below) + slope * x
-
-
-def _softplus(x: TensorValue) -> TensorValue:
-    """log(1 + exp(x))."""
-    return ops.maximum(x, 0.0) + ops.log(ops.exp(-ops.abs(x)) + 1.0)

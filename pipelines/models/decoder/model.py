@@ -74,6 +74,9 @@ class Decoder:
         name = f"{names.prefix}{names.embeddings}"
         hidden = self.products.lookup(name, tokens, config.vocab_size, config.hidden_size)
         hidden = scaled(hidden, config.embedding_scale)
+        if names.positions:
+            name, count = f"{names.prefix}{names.positions}", config.positions
+            hidden = hidden + self.products.lookup(name, positions, count, config.hidden_size)
         turns = self.attention.turns(positions)
         changed: list[TensorValue] = []
         for number, layer in enumerate(config.layers):

@@ -38,9 +38,16 @@ class Norms:
             normal = ops.rms_norm(x, gamma, epsilon=self.epsilon)
         return ops.cast(normal, dtype)
 
+    def plain(self, x: TensorValue) -> TensorValue:
+        """The RMS norm of the last dim of x without weights, float32."""
+        return ops.rms_norm(x, self._constant(x, 1.0), epsilon=self.epsilon)
+
     def _vector(self, name: str, x: TensorValue, constant: float | None) -> TensorValue:
         """The weight `name`, as long as a row of x, or a constant in its place."""
-        size = int(x.shape[-1])
         if constant is None:
-            return self.products.vector(name, size)
-        return self.products.graph.constant(np.full(size, constant, np.float32))
+            return self.products.vector(name, int(x.shape[-1]))
+        return self._constant(x, constant)
+
+    def _constant(self, x: TensorValue, value: float) -> TensorValue:
+        """As many of a value as a row of x has elements."""
+        return self.products.graph.constant(np.full(int(x.shape[-1]), value, np.float32))

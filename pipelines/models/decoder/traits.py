@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ class ModelNames:
     Attributes:
         prefix: What stands before all but the head's, where a checkpoint holds nothing but texts.
         embeddings: The vectors of tokens.
+        positions: Those of places in a text, which are added to them; `""` where there are none.
         layers: What stands before a layer's number.
         norm: The last one.
         head: The product that makes logits, where it is not one with the embeddings.
@@ -24,6 +25,7 @@ class ModelNames:
     layers: str = "layers"
     norm: str = "norm"
     head: str = "lm_head"
+    positions: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,10 +130,12 @@ class Router:
     Attributes:
         scores: What makes scores of them.
         best: A group of experts has the sum of so many of its best scores as its own.
+        inputs: What an expert reads is multiplied by its share, not what it gives.
     """
 
     scores: Literal["softmax", "sigmoid"] = "softmax"
     best: int = 1
+    inputs: bool = False
 
 
 @dataclass(frozen=True)
@@ -153,7 +157,7 @@ class Family:
         norm_weight: They have weights.
         offset: What is added to the weights of norms.
         qk_norm: Queries and keys are normalised, unless `use_qk_norm` is false: each head by
-            itself, or all heads together.
+            itself, or all heads together; or each head without weights, where layers turn them.
         turned_first: They are turned before they are normalised.
         output_bias: The product behind attention has a bias where those before it have one.
         head_bias: The product that makes logits has a bias.
@@ -164,7 +168,7 @@ class Family:
             each n-th, n the default of `sliding_window_pattern`.
         asked: They do so only where `use_sliding_window` is true.
         turned: Which layers turn queries and keys by their position: all, those that
-            `no_rope_layers` says, those that see a window, or all where no layer does.
+            `no_rope_layers` says, those that see a window, or all where no layer does; or none.
         plain_in_windows: Layers that see a window turn without scaling, by `rope_local_base_freq`
             where the configuration has it.
         interleaved: Neighbours are turned together, not elements half a head apart.
@@ -173,6 +177,7 @@ class Family:
         latent: Keys and values of all heads are made of one latent for each token.
         experts: Where the weights of experts are, in a mixture of them.
         router: How experts are chosen.
+        variant: Gives the family and the values of a configuration by what its own keys say.
     """
 
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -186,7 +191,7 @@ class Family:
     norm_bias: bool = False
     norm_weight: bool = True
     offset: float = 0.0
-    qk_norm: Literal["", "head", "all"] = ""
+    qk_norm: Literal["", "head", "all", "turned"] = ""
     turned_first: bool = False
     output_bias: bool = True
     head_bias: bool = False
@@ -194,7 +199,7 @@ class Family:
     refused: Mapping[str, Any] = field(default_factory=dict)
     windows: Literal["", "all", "last", "every other", "unturned"] | int = ""
     asked: bool = False
-    turned: Literal["all", "listed", "windows", "windows or all"] = "all"
+    turned: Literal["all", "listed", "windows", "windows or all", ""] = "all"
     plain_in_windows: bool = False
     interleaved: bool = False
     scaled_embeddings: bool = False
@@ -202,3 +207,4 @@ class Family:
     latent: bool = False
     experts: ExpertNames | None = None
     router: Router = Router()
+    variant: Callable[[Family, dict[str, Any]], tuple[Family, dict[str, Any]]] | None = None

@@ -95,7 +95,7 @@ class EncoderConfig:
 
 def _config(values: Values) -> EncoderConfig:
     config = _FAMILIES[values.choice("model_type", among=_FAMILIES)](values)
-    values.refuse(quantization_config=None)
+    values.refuse(quantization_config=None, compression_config=None)
     heads, size = config.num_attention_heads, config.hidden_size
     for name, count in (("hidden_size", size), ("positions", config.max_position_embeddings)):
         if count > MOST_SIZE:

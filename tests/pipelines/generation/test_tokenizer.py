@@ -199,8 +199,8 @@ def test_where_the_ends_are_said(tmp_path, decoder):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "wanted JSON, got"),
-        ("[" * 100_000, "wanted JSON, got"),
+        ("{", "wanted a JSON object, got no JSON"),
+        ("[" * 100_000, "wanted a JSON object, got no JSON"),
         ("[]", "wanted a JSON object, got list"),
     ],
 )

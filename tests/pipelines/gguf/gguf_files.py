@@ -28,12 +28,25 @@ METADATA = {
     "embedding_multiplier": ("embedding_scale", "float32"),
     "residual_multiplier": ("residual_scale", "float32"),
     "logits_scaling": ("logit_scale", "float32"),
+    "logit_scale": ("logit_scale", "float32"),
+    "layer_norm_eps": ("attention.layer_norm_epsilon", "float32"),
+    "norm_eps": ("attention.layer_norm_epsilon", "float32"),
+    "norm_epsilon": ("attention.layer_norm_epsilon", "float32"),
+    "kv_lora_rank": ("attention.kv_lora_rank", "uint32"),
+    "q_lora_rank": ("attention.q_lora_rank", "uint32"),
+    "n_routed_experts": ("expert_count", "uint32"),
+    "n_shared_experts": ("expert_shared_count", "uint32"),
+    "n_group": ("expert_group_count", "uint32"),
+    "topk_group": ("expert_group_used_count", "uint32"),
+    "routed_scaling_factor": ("expert_weights_scale", "float32"),
+    "norm_topk_prob": ("expert_weights_norm", "bool"),
 }
 """Keys of a configuration, and those of a file with their types."""
 
 NAMES = {
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
+    "model.final_layernorm": "output_norm",
     "lm_head": "output",
 }
 """Tensors outside of layers."""
@@ -55,6 +68,7 @@ INSIDE = {
     "mlp.experts.gate_proj": "ffn_gate_exps",
     "mlp.experts.up_proj": "ffn_up_exps",
     "mlp.experts.down_proj": "ffn_down_exps",
+    "mlp.experts.gate_up_proj": "ffn_gate_up_exps",
     "block_sparse_moe.gate": "ffn_gate_inp",
     "block_sparse_moe.experts.w1": "ffn_gate_exps",
     "block_sparse_moe.experts.w3": "ffn_up_exps",
@@ -63,6 +77,33 @@ INSIDE = {
     "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
     "mlp.shared_expert.up_proj": "ffn_up_shexp",
     "mlp.shared_expert.down_proj": "ffn_down_shexp",
+    "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_experts.up_proj": "ffn_up_shexp",
+    "mlp.shared_experts.down_proj": "ffn_down_shexp",
+    "mlp.router": "ffn_gate_inp",
+    "mlp.gate.wg": "ffn_gate_inp",
+    "mlp.shared_mlp.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_mlp.up_proj": "ffn_up_shexp",
+    "mlp.shared_mlp.down_proj": "ffn_down_shexp",
+    "block_sparse_moe.router.layer": "ffn_gate_inp",
+    "block_sparse_moe.gate_proj": "ffn_gate_exps",
+    "block_sparse_moe.up_proj": "ffn_up_exps",
+    "block_sparse_moe.output_linear": "ffn_down_exps",
+    "mlp.fc1": "ffn_up",
+    "mlp.fc2": "ffn_down",
+    "self_attn.dense": "attn_output",
+    "mlp.c_fc": "ffn_up",
+    "mlp.c_proj": "ffn_down",
+    "self_attn.query_layernorm": "attn_q_norm",
+    "self_attn.key_layernorm": "attn_k_norm",
+    "self_attn.q_a_proj": "attn_q_a",
+    "self_attn.q_a_layernorm": "attn_q_a_norm",
+    "self_attn.q_b_proj": "attn_q_b",
+    "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+    "self_attn.kv_a_layernorm": "attn_kv_a_norm",
+    "self_attn.kv_b_proj": "attn_kv_b",
+    "post_self_attn_layernorm": "post_attention_norm",
+    "post_mlp_layernorm": "post_ffw_norm",
     "post_attention_layernorm": "ffn_norm",
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
@@ -72,17 +113,32 @@ INSIDE = {
 BEHIND = {"post_attention_layernorm": "post_attention_norm"}
 """Those of gemma2, gemma3 and olmo2, which have norms behind their parts."""
 
-PAIRED = ("llama", "granite")
+CALLED_SO = ("gemma2", "gemma3", "olmo2", "gpt-oss", "glm4moe", "seed_oss", "exaone4")
+"""These, and others that call the norm before the feed-forward part so."""
+
+UNENDED = {
+    "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
+    "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias",
+    "mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias",
+    "self_attn.sinks": "attn_sinks.weight",
+    **{f"mlp.experts.{name}_proj_bias": f"ffn_{name}_exps.bias" for name in ("gate", "up", "down")},
+}
+"""Tensors of layers with other ends."""
+
+PAIRED = ("llama", "granite", "smollm3", "arcee", "mistral3", "granitemoe", "olmo")
 """Architectures whose queries and keys turn in pairs of neighbours."""
 
 
 def name_of(ours, architecture):
     """What a tensor of a checkpoint is called in a file."""
+    for theirs, called in UNENDED.items():
+        if ours.endswith(f".{theirs}"):
+            return f"blk.{ours.split('.')[2]}.{called}"
     stem, _, end = ours.rpartition(".")
     if stem in NAMES:
         return f"{NAMES[stem]}.{end}"
     _, _, layer, inside = stem.split(".", 3)
-    behind = BEHIND if architecture in ("gemma2", "gemma3", "olmo2") else {}
+    behind = BEHIND if architecture in CALLED_SO else {}
     return f"blk.{layer}.{behind.get(inside) or INSIDE[inside]}.{end}"
 
 
@@ -90,6 +146,28 @@ def in_pairs(weight, heads):
     """Rows of queries or keys, half a head apart, side by side."""
     halves = weight.reshape(heads, 2, -1, *weight.shape[1:])
     return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(weight.shape)
+
+
+def apart(arrays, in_turns):
+    """Weights of experts with gates, and what these are multiplied by, in tensors of their own."""
+    found = {}
+    for name, array in arrays.items():
+        joined = next((each for each in ("gate_up_proj", "input_linear") if each in name), "")
+        if joined:
+            half = array.shape[1] // 2
+            turns, halves = np.s_[0::2, 1::2], np.s_[:half, half:]
+            parts = turns if in_turns else halves
+            for what, part in zip(("gate", "up"), parts, strict=True):
+                found[name.replace(joined, f"{what}_proj")] = array[:, part]
+        else:
+            found[name] = array
+    return found
+
+
+def of_latents(array, heads, columns):
+    """What makes keys and values of latents, as two tensors, of which keys are turned."""
+    each = array.reshape(heads, -1, array.shape[-1])
+    return np.ascontiguousarray(each[:, :columns].swapaxes(1, 2)), each[:, columns:]
 
 
 def tensors_of(arrays, config, architecture):
@@ -101,11 +179,18 @@ def tensors_of(arrays, config, architecture):
         what = ours.split(".")[-2]
         if architecture in PAIRED and what in counts:
             array = in_pairs(array, counts[what])
-        if architecture.startswith("gemma") and what.endswith("norm"):
+        more = architecture == "nemotron" and ours.endswith("norm.weight")
+        if more or (architecture.startswith("gemma") and what.endswith("norm")):
             array = array + np.float32(1)
-        if what == "shared_expert_gate":
+        if what == "shared_expert_gate" or "e_score_correction" in ours:
             array = array.reshape(-1)
-        found[name_of(ours, architecture)] = array
+        name = name_of(ours, architecture)
+        if what == "kv_b_proj" and config.get("kv_apart", True):
+            both = of_latents(array, heads, config["qk_nope_head_dim"])
+            names = (name.replace("_kv_b", f"_{part}_b") for part in "kv")
+            found |= dict(zip(names, both, strict=True))
+        else:
+            found[name] = array
     return found
 
 

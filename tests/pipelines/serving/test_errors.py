@@ -23,6 +23,7 @@ def named(name):
         ({"temprature": 1}, "temprature", "body: wanted names that this endpoint knows, got 'temp"),
         ({"temperature": -1}, "temperature", "temperature: wanted a finite number, at least 0 and"),
         ({"temperature": "1"}, "temperature", "temperature: wanted a valid number, got '1'"),
+        ({"temperature": True}, "temperature", "temperature: wanted a valid number, got True"),
         ({"top_p": 0}, "top_p", "top_p: wanted a number in (0, 1], got 0"),
         ({"max_tokens": 0}, "max_tokens", "max_tokens: wanted greater than or equal to 1, got 0"),
         ({"n": 129}, "n", "n: wanted less than or equal to 128, got 129"),

@@ -11,9 +11,9 @@ from heddle.pipelines.stored.product import UNSIGNED, Form
 from heddle.pipelines.stored.selection import Stored, method_of
 
 
-def product(parts, settings):
+def product(parts, settings, name="x"):
     """The only product of a checkpoint."""
-    return Stored(Path("w"), named("x", parts), method_of(settings)).products["x"]
+    return Stored(Path("w"), named(name, parts), method_of(settings)).products[name]
 
 
 def gguf_product(kind, rows, name="x", **paired):

@@ -47,3 +47,12 @@ def test_variants_that_are_not_read(change, message):
 def test_the_version_in_capitals():
     weight = drawn()
     same(product(weight.awq(), {**AWQ, "version": "GEMM", "format": "gemm"}), weight.floats, 32)
+
+
+def test_products_with_groups_of_their_own():
+    settings = {**AWQ, "dynamic": {"down": {"group_size": 64}}}
+    for name, group in (("down", 64), ("up", 32)):
+        weight = drawn(k=128, group=group)
+        same(product(weight.awq(), settings, name), weight.floats, group)
+    with pytest.raises(GraphError, match=r"quantization_config of awq: bits: wanted 4, got 8$"):
+        product(weight.awq(), {**AWQ, "dynamic": {"down": {"bits": 8}}})

@@ -92,6 +92,46 @@ def test_experts_one_by_one(decoder, tmp_path, store, settings, dtypes):
     assert (plain_held, held) == ({"float32"}, dtypes)
 
 
+VL = {
+    **SIZES,
+    "model_type": "qwen3_vl_moe_text",
+    "num_experts": 3,
+    "moe_intermediate_size": 32,
+}
+
+
+def stacked(weight):
+    """The tensors of experts in float8 with one scale for each, and their floats."""
+    scales = (np.abs(weight).max((1, 2), keepdims=True) / 448).astype(np.float32)
+    values = (weight / scales).astype(ml_dtypes.float8_e4m3fn)
+    return {"": values, "_scale_inv": scales}, values.astype(np.float32) * scales
+
+
+def test_experts_in_one_tensor(decoder, tmp_path):
+    """Floats of [experts, n, k] or turned, float8, and gates by themselves one by one."""
+    floats, turned, small, apart = {}, {}, {}, {}
+    for name, array in drawn(VL).items():
+        stem = name.removesuffix(".weight")
+        if ".experts." in name:
+            parts, floats[stem] = stacked(array)
+            small |= named(stem, parts)
+            turned[stem] = np.ascontiguousarray(floats[stem].swapaxes(1, 2))
+            at, _, last = stem.rpartition(".")
+            parts = ("gate", "up") if last == "gate_up_proj" else ("down",)
+            halves = np.split(floats[stem], len(parts), axis=1)
+            for half, part in zip(halves, parts, strict=True):
+                for number, each in enumerate(half):
+                    apart[f"{at}.{number}.{part}_proj.weight"] = np.ascontiguousarray(each)
+        else:
+            floats[name] = turned[name] = small[name] = apart[name] = array
+    plain, _ = text(written(tmp_path / "floats", decoder, VL, floats))
+    for number, arrays in enumerate((turned, apart)):
+        assert text(written(tmp_path / str(number), decoder, VL, arrays)) == (plain, {"float32"})
+    settings = {**FP8, "weight_block_size": None}
+    same, held = text(written(tmp_path / "small", decoder, VL, small, settings))
+    assert (same, held) == (plain, {"float8_e4m3fn", "float32"})
+
+
 def test_experts_of_gpt_oss(decoder, tmp_path):
     """Floats are stored turned, those of 4 bits as graphs have them."""
     floats, small = {}, {}

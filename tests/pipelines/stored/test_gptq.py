@@ -114,6 +114,36 @@ def test_parts_that_are_missing_or_of_another_shape(change, message):
         product(parts, GPTQ)
 
 
+OTHERS = {"-:up": {}, "+:down": {"bits": 8}, ".*gate": {"group_size": 64}, "do": {"bits": 3}}
+
+
+@pytest.mark.parametrize(
+    ("name", "bits", "group"),
+    [("other", 4, 32), ("down", 8, 32), ("a.gate", 4, 64), ("x.do", 4, 32)],
+)
+def test_products_with_settings_of_their_own(name, bits, group):
+    """By how their names begin; the first pattern that fits counts."""
+    settings = {**GPTQ, "dynamic": {**OTHERS, "do": {}}}
+    weight = drawn(bits, k=128, group=group)
+    same(product(weight.gptq(), settings, name), weight.floats, group)
+
+
+def test_patterns_and_settings_that_are_none():
+    weight = drawn().gptq()
+    with pytest.raises(
+        ArtifactError, match=r"w: up\.q\w+: wanted none, as dynamic says by '-:up',"
+    ):
+        product(weight, {**GPTQ, "dynamic": {"-:up": {}}}, "up")
+    for dynamic, message in (
+        (OTHERS, "quantization_config of gptq: bits: wanted 4 or 8, got 3$"),
+        ({"+:(": {}}, r"dynamic: wanted regular expressions, got '\+:\(: missing \), "),
+        ({"up": 8}, "gptq: up: wanted a JSON object, got 8$"),
+        ([], r"gptq: dynamic: wanted a JSON object, got \[\]$"),
+    ):
+        with pytest.raises(GraphError, match=message):
+            product(weight, {**GPTQ, "dynamic": dynamic})
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -137,7 +137,7 @@ def test_a_config_of_another_model_is_refused(tmp_path, change, message):
 def test_a_config_that_is_no_object_is_refused(tmp_path, text):
     path = tmp_path / "config.json"
     path.write_text(text)
-    with pytest.raises(GraphError, match=r"wanted a model's config\.json"):
+    with pytest.raises(GraphError, match=r"config\.json: wanted a JSON object"):
         DecoderConfig.read(path)
 
 

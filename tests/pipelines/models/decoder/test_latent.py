@@ -12,7 +12,9 @@ from decoder_cases import Evaluated, config_of, drawn
 from safetensors.numpy import save_file
 
 from heddle.graph import DType
+from heddle.graph.compiler import assemble
 from heddle.graph.compiler.pipeline import lower
+from heddle.kernels.cuda.flash import latents
 from heddle.pipelines import weights
 from heddle.pipelines.checkpoint import Checkpoint
 from heddle.pipelines.generation.inputs import INPUTS
@@ -22,7 +24,7 @@ from heddle.pipelines.models.decoder.latent_config import Latent
 from heddle.pipelines.models.decoder.model import language_model
 from heddle.pipelines.models.embedder import Head, decoder_embedder
 from heddle.pipelines.models.products import Quantization
-from heddle.runtime.errors import CompileError, GraphError
+from heddle.runtime.errors import GraphError
 
 V2, V3 = "deepseek_v2", "deepseek_v3"
 MADE = "model.layers.0.self_attn.kv_b_proj"
@@ -109,10 +111,16 @@ def test_whole_sequences_are_refused():
         decoder_embedder(config(), Head())
 
 
-def test_a_gpu_has_no_kernel_for_latents():
-    message = r"the cuda kernel of 'paged_attention': wanted values of whole heads of 40, got 32"
-    with pytest.raises(CompileError, match=message):
-        lower(language_model(config(), dtype=DType.bfloat16).module, "cuda")
+def test_a_gpu_takes_keys_as_values():
+    """One cache is both, so that tensor cores take latents as large as those of checkpoints."""
+    large = config(kv_lora_rank=512, qk_rope_head_dim=64)
+    for sizes, taken in ((large, True), (config(), False)):
+        module = lower(language_model(sizes, dtype=DType.bfloat16).module, "cuda")
+        asked = [request.spec for _, request in assemble.requests(module, "cuda")]
+        attended = [spec for spec in asked if spec.op == "paged_attention"]
+        assert len(attended) >= len(sizes.layers)
+        assert all(spec.attr("latent") for spec in attended)
+        assert [latents.fits(spec) for spec in attended] == [taken] * len(attended)
 
 
 def test_what_makes_keys_and_values_is_not_quantized():

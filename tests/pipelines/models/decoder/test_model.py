@@ -24,6 +24,8 @@ from heddle.pipelines.stored.selection import Stored
 from heddle.runtime import Buffer, InferenceSession
 from heddle.runtime.errors import GraphError
 
+Q4_K = Quantization(4, 32, minimums=True, scales=DType.float16)
+
 
 class Decoder:
     """A model on one sequence, from weights that are stored in float32."""
@@ -126,7 +128,10 @@ def test_a_layer_writes_its_cache_in_one_kernel(name, kind):
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2"])
-@pytest.mark.parametrize(("quantization", "few"), [(None, 64), (Quantization(4, 32), 16)])
+@pytest.mark.parametrize(
+    ("quantization", "few"),
+    [(None, 64), (Quantization(4, 32), 16), (Q4_K, 16)],
+)
 def test_queries_keys_and_values_are_one_launch_of_few_tokens_and_so_is_a_gate(
     name, quantization, few
 ):
@@ -141,6 +146,18 @@ def test_queries_keys_and_values_are_one_launch_of_few_tokens_and_so_is_a_gate(
     layers = len(config.layers)
     assert launches(1) == launches(few) == 4 * layers + 1
     assert launches(few + 1) == 7 * layers + 1
+
+
+def test_minimums_take_no_kernels_of_their_own_on_a_gpu():
+    config = DecoderConfig.of(config_of("llama"))
+    plain, with_minimums = (
+        [request.spec.op for _, request in assemble.requests(module, "cuda")]
+        for module in (
+            lower(language_model(config, "", DType.bfloat16, held).module, "cuda")
+            for held in (Quantization(4, 32), Q4_K)
+        )
+    )
+    assert plain == with_minimums
 
 
 def test_the_signature():

@@ -55,6 +55,7 @@ OLD_NOMIC = {
         ("bert", {"layer_norm_eps": math.nan}, "layer_norm_eps: wanted a finite .* 0, got nan$"),
         ("bert", {"type_vocab_size": 0}, "type_vocab_size: wanted an integer of at least 1, got 0"),
         ("bert", {"quantization_config": {"bits": 4}}, "quantization_config: wanted none, got {"),
+        ("bert", {"compression_config": {"format": 1}}, "compression_config: wanted none, got {"),
         ("roberta", {"pad_token_id": 39}, "max_position_embeddings: wanted more than 40, got 40$"),
         ("roberta", {"pad_token_id": -1}, "pad_token_id: wanted an integer of at least 0, got -1$"),
         (
@@ -114,7 +115,7 @@ def test_a_config_of_another_model_is_refused(tmp_path, name, change, message):
 def test_a_config_that_is_no_object_is_refused(tmp_path, text):
     path = tmp_path / "config.json"
     path.write_text(text)
-    with pytest.raises(GraphError, match=r"wanted a model's config\.json"):
+    with pytest.raises(GraphError, match=r"config\.json: wanted a JSON object"):
         EncoderConfig.read(path)
 
 
