@@ -3,7 +3,9 @@
 Rows are sums of bytes (see `digits`), so that weights are multiplied as integers: int8 as it lies
 in memory, 4 bits as bytes on the stack, which takes a few instructions, where to widen them to
 bfloat16 would take most of the time. Sums of integers are exact. When a span of a group ends, the
-sums of a row's two bytes become one number, which is scaled.
+sums of a row's two bytes become one number, which is scaled. Two spans take turns: a tile that is
+stored while it is still being computed would hold up the products behind it, and sums are scaled
+beside the products of others.
 
 Infinities and NaN are no sums of bytes: rows beside them take another way.
 """
@@ -11,7 +13,8 @@ Infinities and NaN are no sums of bytes: rows beside them take another way.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from heddle.kernels import convert, emit, host, memory, sizes
@@ -23,6 +26,9 @@ from heddle.kernels.cpu.products.blocks import PANEL, Rows
 from heddle.kernels.cpu.products.panels import Tasks
 from heddle.kernels.memory import LINE, Ask
 from heddle.kernels.sizes import Size
+
+Beside = Callable[[Any], None]
+"""What is done beside a product, by its number: two in each step."""
 
 MOST = TILE_ROWS // DIGITS
 """Rows whose digits fill a tile. More of them are faster where weights are widened."""
@@ -117,7 +123,7 @@ class Few:
         """Emits the totals of a panel; the last one of which bytes are made ends before `end`."""
         begin = panel * self._steps
 
-        def add_step(step: Size, *before: Any) -> list[Any]:
+        def add_step(beside: Beside | None, step: Size, *before: Any) -> list[Any]:
             place = begin + step
             ahead = sizes.least(place + BEFORE, end - 1) if self._nibbles else place
             left = self._digits.load(step)
@@ -127,26 +133,36 @@ class Few:
                 right = self._right(place, half)
                 self._beside(ahead, 2 * half + 1)
                 found.append(tiles.multiply("int8", total, left, right, self._step))
+                if beside is not None:
+                    beside(2 * step + half)
             return found
 
-        def products(first: Size) -> list[Any]:
+        def products(first: Size, beside: Beside | None = None) -> list[Any]:
             zeros = [tiles.zero(), tiles.zero()]
-            return emit.carry(first, first + self._along, 1, zeros, add_step)
+            step = partial(add_step, beside)
+            return emit.carry(first, first + self._along, 1, zeros, step)
 
         def add_pair(first: Size, *before: Any) -> list[Any]:
-            earlier = products(first)
+            earlier, second = products(first), first + self._along
             self._store(before, ROOM)
-            later = products(first + self._along)
             some = emit.compare("greater", first, 0)
             start = emit.select(some, first - 2 * self._along, 0)
-            self._scale(panel, start, emit.select(some, emit.as_index(rows.height), 0))
+            height = emit.select(some, emit.as_index(rows.height), 0)
+            scale, share = self._scaling(panel, start, height), -(-MOST // (2 * self._along))
+
+            def beside(turn: Any) -> None:
+                top = (turn - 2 * second) * share
+                scale(top, top + share)
+
+            later = products(second, beside)
             self._store(earlier, 0)
             return later
 
         self._clear(rows.height)
         last = emit.carry(0, self._steps, 2 * self._along, [tiles.zero(), tiles.zero()], add_pair)
         self._store(last, ROOM)
-        self._scale(panel, emit.index(self._steps - 2 * self._along), rows.height)
+        start = emit.index(self._steps - 2 * self._along)
+        self._scaling(panel, start, rows.height)(0, MOST)
 
     def _clear(self, height: Size) -> None:
         """Clears the totals of so many rows."""
@@ -159,35 +175,44 @@ class Few:
         for half, total in enumerate(found):
             tiles.store(total, bytes_at(self._sums, apart + half * TILE), TILE_ROW)
 
-    def _scale(self, panel: Size, first: Any, height: Size) -> None:
-        """Adds sums of `height` rows, times their scales, to the totals.
+    def _scaling(self, panel: Size, first: Any, height: Size) -> Callable[[Size, Size], None]:
+        """What adds sums of rows from one to before another, times their scales, to the totals.
 
-        They are both that are stored, which begin with step `first` of the panel.
+        They are both that are stored, which begin with step `first` of the panel, and of which
+        there are those of `height` rows.
         """
-        scales = []
+        scales: list[Any] = []
         for step in (first, first + self._along):
             place = (panel * self._groups + step // self._group) * PANEL
             for line in range(0, PANEL, LINE // emit.ITEM_SIZE[self._dtype]):
                 memory.prefetch(self._scales, place + (self._ahead + line), self._dtype)
             halves = (place, place + TILE_ROWS)
             scales += [memory.load(self._scales, at, self._dtype, TILE_ROWS) for at in halves]
-        for r in emit.loop(0, height):
-            of_row = self._digits.scale(r, first // (2 * self._along))
-            for half in range(2):
-                found: Any = None
-                for number in (half, half + 2):
-                    place = (number * TILE_ROWS + r * DIGITS) * TILE_ROWS
-                    low, high = (
-                        memory.load(self._sums, place + digit * TILE_ROWS, "int32", TILE_ROWS)
-                        for digit in range(DIGITS)
-                    )
-                    value = convert.cast((high << 8) + low, "int32", "float32")
-                    scale = scales[number]
-                    found = value * scale if found is None else emit.fma(value, scale, found)
-                at = r * PANEL + half * TILE_ROWS
-                total = memory.load(self._totals, at, "float32", TILE_ROWS)
-                total = emit.fma(found, of_row, total)
-                memory.store(total, self._totals, at, "float32", alignment=TILE_ROW)
+
+        def add(top: Size, bottom: Size) -> None:
+            for r in emit.loop(sizes.least(top, height), sizes.least(bottom, height)):
+                self._add_row(r, first // (2 * self._along), scales)
+
+        return add
+
+    def _add_row(self, r: Any, span: Any, scales: Sequence[Any]) -> None:
+        """Adds both sums of a row that are stored, which are in one span of it."""
+        of_row = self._digits.scale(r, span)
+        for half in range(2):
+            found: Any = None
+            for number in (half, half + 2):
+                place = (number * TILE_ROWS + r * DIGITS) * TILE_ROWS
+                low, high = (
+                    memory.load(self._sums, place + digit * TILE_ROWS, "int32", TILE_ROWS)
+                    for digit in range(DIGITS)
+                )
+                value = convert.cast((high << 8) + low, "int32", "float32")
+                scale = scales[number]
+                found = value * scale if found is None else emit.fma(value, scale, found)
+            at = r * PANEL + half * TILE_ROWS
+            total = memory.load(self._totals, at, "float32", TILE_ROWS)
+            total = emit.fma(found, of_row, total)
+            memory.store(total, self._totals, at, "float32", alignment=TILE_ROW)
 
     def _right(self, step: Size, half: int) -> Any:
         """A half of a step's weights, counted through all panels."""
