@@ -325,7 +325,7 @@ def absolute(x: Any) -> Any:
 
 
 def copy_sign(magnitude: Any, sign: Any) -> Any:
-    """`magnitude`, which is not negative, with the sign of `sign`."""
+    """`magnitude`, which is not negative or has that sign already, with the sign of `sign`."""
     bits = bits_of(element_of(sign))
     sign_bit = bitcast(sign, integer(bits)) & 2 ** (bits - 1)
     return bitcast(bitcast(magnitude, integer(bits)) | sign_bit, element_of(sign))

@@ -18,6 +18,9 @@ from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
+DTYPES = ("float32", "float64")
+"""Of both sides."""
+
 ROWS = 12
 """Rows at most: by two vectors of columns they fill the registers of AVX-512, as half of them do
 those of AVX2, which goes through a block twice."""
@@ -27,7 +30,6 @@ WIDE = 8
 
 AHEAD = 8
 """Steps from what is read of b to what is asked for."""
-
 
 DEPTH = 128
 """Steps of a block that are on the stack at once where rows are more than a tile's."""
@@ -195,7 +197,7 @@ def launch(spec: Spec) -> Launch:
 def supports(spec: Spec) -> str | None:
     """float32 and float64, both sides alike; few rows, and a b that is not transposed."""
     dtypes = {operand.dtype for operand in spec.operands}
-    if dtypes not in ({"float32"}, {"float64"}):
+    if len(dtypes) > 1 or not dtypes <= set(DTYPES):
         return f"wanted float32 or float64 on both sides, got {' and '.join(sorted(dtypes))}"
     m = _extents(spec)[1]
     if not isinstance(m, int) or m > ROWS:

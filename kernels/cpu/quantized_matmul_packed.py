@@ -38,8 +38,8 @@ FLOATS = 4
 """Cycles from one multiplication to the next that adds to the same sum."""
 
 FEW = 1
-"""Rows that take no tiles: products in registers cost them less than widening weights through the
-stack."""
+"""Rows that take no tiles where they are not multiplied as bytes: products in registers cost them
+less than widening weights through the stack."""
 
 STAGED = 2**14
 """Elements of such a row that lie on the stack as float32, at most: 64 KiB."""

@@ -74,7 +74,8 @@ if TYPE_CHECKING:
 @click.option(
     "--tokenizer",
     type=Location(exists=True),
-    help="A folder with tokenizer.json, that file, or a GGUF file, where MODEL is an artifact.",
+    help="A folder with tokenizer.json, that file, or a GGUF file: beside an artifact, or in the "
+    "place of the model's own.",
 )
 @click.option("--weights", type=Location(), help="Where they are not embedded.")
 @click.option("--json", "as_json", is_flag=True, help="Print texts and times as JSON.")

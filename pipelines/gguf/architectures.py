@@ -1,12 +1,8 @@
-"""The architectures of GGUF files, and what sets their keys and tensors apart.
-
-llama.cpp's converter (conversion/ of the llama.cpp project) says what becomes of a configuration,
-and its graphs (src/models) what they take for granted.
-"""
+"""The architectures of GGUF files, and what sets their keys and tensors apart (see `config`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +15,9 @@ SOFTMAX, SIGMOID = 1, 2
 
 GATING, SPREAD = "expert_gating_func", "rope.scaling.yarn_log_multiplier"
 """The keys for that, and for how much YaRN sharpens attention."""
+
+SECTIONS = "rope.dimension_sections"
+"""The key for how many pairs turn by the position along each axis of a picture."""
 
 GROWTH = "attention.temperature_scale"
 """The key for how queries grow behind the positions of the first training."""
@@ -35,8 +34,15 @@ _EXPERTS = {
 }
 """Keys for experts beside those that all mixtures have."""
 
-_UNSAID = {"norm_topk_prob": False, "first_k_dense_replace": 0}
-"""What a mixture does where the file says nothing; which layers have one, tensors say."""
+_UNSAID = {
+    "norm_topk_prob": False,
+    "first_k_dense_replace": 0,
+    "n_group": 1,
+    "topk_group": 1,
+    "routed_scaling_factor": 1.0,
+}
+"""What a mixture does where the file says nothing, as in llama.cpp; which layers have one, tensors
+say."""
 
 _LATENT = {
     "attention.kv_lora_rank": "kv_lora_rank",
@@ -82,6 +88,11 @@ def _of_deepseek(values: Values, given: Values) -> Values:
     if not v3 and values.get("n_group", 1) > 1:
         found["topk_method"] = "group_limited_greedy"
     return found
+
+
+def _of_glm(values: Values, given: Values) -> Values:
+    """GLM-4V, whose positions have sections: its files have the pairs that turn in halves."""
+    return {"rope_interleave": False} if any(given.get(SECTIONS, ())) else {}
 
 
 def _of_latents(values: Values, given: Values) -> Values:
@@ -157,6 +168,7 @@ class Architecture:
         derived: What follows from the rest, and from the file's own keys.
         others: Further keys that count, and what they are called here.
         refused: Keys of what is computed in one way alone, and the value that says so.
+        said_by_tensors: Such keys that do not count: what is missing is a tensor then.
         before_mlp: What the norm before the feed-forward part is called.
     """
 
@@ -166,6 +178,7 @@ class Architecture:
     derived: Callable[[Values, Values], Values] = lambda values, given: {}
     others: Mapping[str, str] = field(default_factory=dict)
     refused: Mapping[str, Any] = field(default_factory=dict)
+    said_by_tensors: Sequence[str] = ()
     before_mlp: str = "ffn_norm"
 
 
@@ -212,7 +225,7 @@ ARCHITECTURES = {
     "smollm3": Architecture("smollm3", paired=True),
     "seed_oss": Architecture("seed_oss", before_mlp=_POST),
     "arcee": Architecture("arcee", paired=True),
-    "glm4": Architecture("glm4"),
+    "glm4": Architecture("glm4", derived=_of_glm),
     "ernie4_5": Architecture("ernie4_5"),
     "hunyuan-dense": Architecture("hunyuan_v1_dense"),
     "command-r": Architecture("cohere", others={"logit_scale": "logit_scale"}),
@@ -224,10 +237,11 @@ ARCHITECTURES = {
         derived=_of_ernie,
         others={"expert_shared_count": "n_shared_experts"},
     ),
+    # The size of its shared expert is what the file says.
     "hunyuan-moe": Architecture("hunyuan_v1_moe", constants={"n_shared_experts": 0}),
     "granitemoe": Architecture("granitemoe", paired=True),
     "starcoder2": Architecture("starcoder2"),
-    "stablelm": Architecture("stablelm"),
+    "stablelm": Architecture("stablelm", said_by_tensors=("use_parallel_residual",)),
     "nemotron": Architecture("nemotron"),
     "phi2": Architecture("phi"),
     "olmo": Architecture("olmo", paired=True, others={"attention.clamp_kqv": "clip_qkv"}),

@@ -123,7 +123,9 @@ def values_of(file: GgufFile) -> Values:
     if missing:
         raise file.bad(f"wanted {name}.{missing[0]}, got none")
     for key, value in {**REFUSED, **row.refused}.items():
-        if key not in row.others and given.get(key, value) != value:
+        if key in row.others or key in row.said_by_tensors:
+            continue
+        if given.get(key, value) != value:
             raise GraphError(f"{file.path}: {name}.{key}: wanted {value}, got {given[key]!r}")
     keys = {**NEEDED, epsilon: "rms_norm_eps", **OTHERS, **row.others}
     for key in (*keys, *NUMBERS, LATER):

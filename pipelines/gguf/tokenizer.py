@@ -142,7 +142,10 @@ def _byte_level(
     name = file.value(f"{KEY}.pre", str)
     if name not in SPLITTINGS:
         known = ", ".join(SPLITTINGS)
-        raise GraphError(f"{file.path}: {KEY}.pre: wanted one of {known}, got {name!r}")
+        raise GraphError(
+            f"{file.path}: {KEY}.pre: wanted one of {known}, got {name!r} (--tokenizer takes the "
+            "folder of the model, or its tokenizer.json)"
+        )
     splitting = SPLITTINGS[name]
     merges = [tuple(merge.split(" ")) for merge in file.listed(f"{KEY}.merges", str)]
     tokenizer = Tokenizer(_model(file, vocab, merges, ignore_merges=splitting.whole))

@@ -105,6 +105,15 @@ def test_an_array_that_holds_the_buffer_over_itself_is_freed(step):
     assert kept() is None
 
 
+def test_a_second_buffer_over_such_an_array_is_freed():
+    array = np.arange(8, dtype=np.float32).view(Holder)
+    array.buffer = Buffer.from_numpy(Buffer.from_numpy(array))
+    kept = weakref.ref(array)
+    del array
+    gc.collect()
+    assert kept() is None
+
+
 def test_the_source_of_a_copy_is_not_kept():
     array = np.arange(8).view(Holder)
     buffer, kept = Buffer.from_numpy(array[::2]), weakref.ref(array)

@@ -85,6 +85,16 @@ def test_a_weight_that_is_not_dense_is_held_once(make, session):
     assert model.execute(np.float32([1, 2]))[0].to_numpy().tolist() == [3, 6]
 
 
+def test_a_weight_between_its_elements_is_copied(make, session):
+    size = 1 << 16
+    made = make("multiply", weights=(Weight("w", "float32", (size,)),), maximum=size)
+    given, count = np.frombuffer(bytearray(4 * size + 1), np.float32, size, 1), _core.copy_count()
+    given[:] = 3
+    model = session.load(made, weights={"w": given})
+    assert _core.copy_count() == count + 1
+    assert model.execute(np.float32([1, 2]))[0].to_numpy().tolist() == [3, 6]
+
+
 @pytest.mark.parametrize(("size", "copied"), [(4, True), (16384, True), (16385, False)])
 def test_large_weights_of_a_cpu_model_are_used_where_they_are(make, session, size, copied):
     weighted = make("multiply", weights=(Weight("w", "float32", (size,)),), maximum=size)

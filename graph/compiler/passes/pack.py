@@ -23,16 +23,13 @@ from heddle.graph.ops.integer import FOURS
 from heddle.graph.ops.linear import PAIRS, panels
 from heddle.graph.ops.rounded import GROUPS, TOGETHER
 from heddle.graph.types import Shape
+from heddle.kernels.cpu import matmul
 from heddle.kernels.mlir import passmanager
 
 NARROW = (2, 4, 8)
 """Channels of groups that `depthwise_conv` takes: as many as each has results."""
 
 NARROW_DTYPES = (DType.float32, DType.bfloat16)
-
-FEW, LYING = 12, (DType.float32, DType.float64)
-"""Rows and dtypes that `kernels/cpu/matmul.py` multiplies by a right side as it lies: to read that
-once more, and to write it, takes longer."""
 
 
 def pack(module: Any, kind: str) -> None:
@@ -84,7 +81,8 @@ def _lies_well(operation: Any) -> bool:
     a, b = map(m.tensor, operation.operands)
     rows = Shape(a.shape[-2:-1] if a.rank == b.rank else a.shape[:-1]).static
     _, transposed = _behind(operation.operands[1])
-    return a.dtype in LYING and not transposed and rows is not None and prod(rows) <= FEW
+    few = rows is not None and prod(rows) <= matmul.ROWS
+    return a.dtype.name in matmul.DTYPES and not transposed and few
 
 
 def _sum_of_products(operation: Any, a: Any) -> Any:

@@ -2,8 +2,9 @@
 
 In a span along k each number becomes a multiple of a power of two, 2^-15 of the next one above the
 largest magnitude there: an integer of 16 bits, the sum of two signed bytes times 256 and 1. What is
-at least 2^-7 of the largest magnitude is exact so, other numbers are rounded, within 2^-15 of it:
-all of 512 together, in the root of the sum of squares, by less than bfloat16 rounds the largest.
+at least 2^-7 of the largest magnitude is exact so (but for one number, see `LARGEST`), others are
+rounded, within 2^-15 of it: all of 512 together, in the root of the sum of squares, by less than
+bfloat16 rounds the largest.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Digits:
 
             return emit.carry(0, spans, 1, [finite], of_span)
 
-        true = emit.compare("equal", emit.index(0), 0)
+        true = emit.constant(emit.integer(1), 1)
         return emit.carry(0, rows.height, 1, [true], of_row)[0]
 
     def _largest(self, first: Any) -> Any:

@@ -1,8 +1,9 @@
 """The instructions of Intel AMX, on tiles of 16 rows by 64 bytes.
 
 What is multiplied may have less along k: fewer bytes of a row on the left, as many fewer words
-below each other on the right. Shapes do not change within a function, which configures its tiles
-once. LLVM's intrinsics take each tile's shape, and it allocates registers and configures them.
+below each other on the right. A function configures its tiles once, so that a register has one
+shape, and other shapes have other registers. LLVM's intrinsics take each tile's shape, and it
+allocates registers and configures them.
 """
 
 from __future__ import annotations

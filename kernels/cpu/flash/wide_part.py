@@ -16,6 +16,7 @@ from heddle.kernels.cpu.amx.strip import PAIR
 from heddle.kernels.cpu.amx.tiles import TILE_ROWS
 from heddle.kernels.cpu.amx.wide import Strip
 from heddle.kernels.cpu.amx.wide_sides import Limits, Sides
+from heddle.kernels.cpu.decode.parts import crowded
 from heddle.kernels.cpu.flash.block import Block
 from heddle.kernels.cpu.flash.piece import Piece
 from heddle.kernels.cpu.flash.ragged_block import QUERIES
@@ -54,7 +55,9 @@ class WidePlaces:
         spec, group = frame.spec, group_of(frame.spec)
         key_heads = spec.operands[1].shape[-2]
         assert isinstance(key_heads, int)
-        queries = max(QUERIES, _padded(group) * key_heads)
+        # Of a token that decodes in parts, those of all key heads wait.
+        waiting = key_heads if crowded(spec) else 1
+        queries = max(QUERIES, _padded(group) * waiting)
         block = Block.make(spec, machine, queries, KEYS, turned=True)
         queries = -(-queries // PAIR) * PAIR
         counts = (2 * PAIR * KEYS, queries, queries)

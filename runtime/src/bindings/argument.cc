@@ -282,8 +282,9 @@ nb::object buffer_from(nb::handle object, std::optional<DType> dtype) {
   }
   const DType named = dtype.value_or(view.dtype);
   if (is_buffer(object.ptr())) {  // whose memory goes on being what work on it is noted in
-    const Buffer& shared = nb::inst_ptr<BufferObject>(object)->buffer;
-    return wrap(Buffer(shared.storage(), named, view.shape), argument.writable());
+    const auto* shared = nb::inst_ptr<BufferObject>(object);
+    return wrap(Buffer(shared->buffer.storage(), named, view.shape), argument.writable(),
+                shared->source);
   }
   std::shared_ptr<Storage> storage = argument.storage();
   if (storage != nullptr) {  // a GPU's; by DLPack: behind the device's own stream

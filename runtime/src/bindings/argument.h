@@ -53,7 +53,7 @@ class Argument {
   /// Whether the view says where the elements are: one after another.
   bool dense() const { return strided_ == nullptr; }
 
-  /// The object that exported the memory by the buffer protocol, or null; counted once.
+  /// The object that exported the memory by the buffer protocol, or null: the view has a reference.
   PyObject* exporter() const { return held_.obj; }
 
  private:

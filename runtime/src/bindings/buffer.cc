@@ -233,7 +233,8 @@ void bind_buffer(nb::module_& module) {
           nb::call_guard<ReleasedGil>())
       .def_prop_ro("ready",
                    [](const BufferObject& self) {
-                     const Uses* uses = self.buffer.storage()->uses();
+                     const Storage* storage = self.buffer.storage().get();
+                     const Uses* uses = storage == nullptr ? nullptr : storage->uses();
                      auto written = uses == nullptr ? nullptr : uses->written();
                      return written == nullptr || written->reached();
                    })

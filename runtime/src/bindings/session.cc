@@ -68,13 +68,12 @@ std::vector<WeightSource> weights_from_dict(nb::dict values, Keeping* keeping) {
   return sources;
 }
 
-// Copies the weights that are not dense, once it is known that they are wanted.
-void make_dense(const Artifact& artifact, const Keeping& keeping,
-                std::vector<WeightSource>* sources) {
+// Copies the weights that are not dense, or not aligned, once it is known that they are wanted.
+void settle(const Artifact& artifact, const Keeping& keeping, std::vector<WeightSource>* sources) {
   check_weights(artifact, *sources);
   for (size_t i = 0; i < keeping.size(); ++i) {
     const Argument& argument = keeping[i]->argument();
-    if (argument.dense()) continue;
+    if (argument.dense() && is_aligned(argument.view())) continue;
     keeping[i]->copy();
     (*sources)[i].data = argument.view().data;
   }
@@ -119,7 +118,7 @@ ModelObject load(const Session& session, std::shared_ptr<const Artifact> artifac
   auto program = Program::load(artifact, choose(session, *artifact, device));
   if (mapping) {
     const HeldGil gil;
-    make_dense(*artifact, keeping, &sources);
+    settle(*artifact, keeping, &sources);
     keeping.clear();
   }
   auto model = std::make_shared<const Model>(std::move(program), sources);

@@ -62,6 +62,24 @@ def test_prompts(op, options):
     close(latents(op, **options), [11, 0, 20, 5], [150, 3, 47, 2])
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_a_value_that_is_no_number(number):
+    """It makes that of its pair none, too, and no others, for the queries that see it."""
+    spec = latents(OPS[0])
+    dims, arrays = ragged.batch(spec, [20, 18], [20, 18])
+    (before,), _ = run(spec, arrays, dims, ARCH)
+    arrays[2][3, 1, 5] = number
+    (after,), _ = run(spec, arrays, dims, ARCH)
+    changed = (before != after).any(axis=(0, 1))
+    assert set(np.flatnonzero(changed)) == {4, 5}
+    np.testing.assert_array_equal(before[20:], after[20:])
+
+
+def test_few_tokens_under_few_heads():
+    """They decode in registers, beside a prompt."""
+    close(latents(), [1, 2, 20, 1], [150, 40, 47, 1])
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -106,10 +124,15 @@ def test_keys_are_multiplied_where_they_lie(block, copied):
 
 
 @pytest.mark.parametrize(
-    "options", [{"heads": 128, "size": 576, "values": 512}, {"heads": 16, "size": 640}]
+    "options",
+    [
+        {"heads": 128, "key_heads": 1, "size": 576, "values": 512},
+        {"heads": 16, "key_heads": 1, "size": 640},
+        {"heads": 128, "key_heads": 128, "size": 192, "values": 128},
+    ],
 )
 def test_a_thread_of_2_mib_has_room(options):
-    spec = latents(key_heads=1, **options)
+    spec = latents(**options)
     sizes = [int(found[2]) for found in BUFFER.finditer(llvm_ir(spec, MACHINE))]
     assert sum(sizes) < 1.9 * 2**20
 

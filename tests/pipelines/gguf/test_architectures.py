@@ -7,6 +7,7 @@ from gguf_files import apart, rounded, write
 
 from heddle.pipelines import weights
 from heddle.pipelines.checkpoint import GgufCheckpoint
+from heddle.pipelines.gguf import config as gguf_config
 from heddle.pipelines.language_model import build
 from heddle.pipelines.models.decoder.config import DecoderConfig
 from heddle.pipelines.models.rotary_scaling import PLAIN
@@ -283,6 +284,30 @@ def test_scores_of_experts_that_a_file_does_not_name(make):
     )
     with pytest.raises(GraphError, match=r"tensors of a deepseek_v2 model, got blk.1.exp_probs_b"):
         build(found)
+
+
+def test_groups_of_experts_that_a_file_does_not_name(make):
+    """Older files have none of these keys, and llama.cpp no groups there."""
+    found, *_ = make("deepseek_v3")
+    file = weights.GgufFile.read(found.file)
+    for key in ("expert_group_count", "expert_group_used_count", "expert_weights_scale"):
+        del file.values[f"deepseek2.{key}"]
+    experts = DecoderConfig.of(gguf_config.values_of(file)).experts
+    assert (experts.groups, experts.chosen_groups, experts.scale) == (1, 1, 1.0)
+
+
+@pytest.mark.parametrize("sections", [(8, 12, 12, 0), (0, 0, 0, 0)])
+def test_pairs_of_positions_in_sections(make, sections):
+    """GLM-4V's files have the rows that turn together in halves."""
+    more = (("glm4.rope.dimension_sections", list(sections), "array"),)
+    found, *_ = make("glm4", more=more)
+    assert DecoderConfig.of(found.values()).interleaved == (not any(sections))
+
+
+def test_what_a_parallel_layer_says(make):
+    """The converter says it of every StableLM whose configuration does not: tensors tell."""
+    found, _, arrays = make("stablelm", more=(("stablelm.use_parallel_residual", True, "bool"),))
+    assert weights.select(found.weights, build(found).weights).keys() == arrays.keys()
 
 
 def test_keys_of_latents_without_values(make):
