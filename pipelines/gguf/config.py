@@ -12,7 +12,7 @@ import numpy as np
 
 from heddle.pipelines.gguf.architectures import ARCHITECTURES, Architecture, Values
 from heddle.pipelines.gguf.file import GgufFile
-from heddle.pipelines.models.decoder.config import MORE
+from heddle.pipelines.models.config_checks import MORE
 from heddle.pipelines.models.decoder.families import FAMILIES
 from heddle.pipelines.quantization import bits_of, widened
 from heddle.pipelines.stored.gguf import DTYPES, floats_of

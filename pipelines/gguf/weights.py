@@ -16,7 +16,7 @@ from heddle.pipelines.gguf.config import (
     values_of,
 )
 from heddle.pipelines.gguf.file import GgufFile, Tensor
-from heddle.pipelines.models.decoder.config import MORE
+from heddle.pipelines.models.config_checks import MORE
 from heddle.pipelines.models.decoder.families import FAMILIES
 from heddle.pipelines.models.decoder.traits import ExpertNames, Family
 from heddle.pipelines.quantization import array_of, bits_of, narrowed, widened

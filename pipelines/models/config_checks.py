@@ -14,6 +14,9 @@ MOST_LAYERS = 4096
 MOST_SIZE = 1 << 20
 """More than a model's vectors have, or an encoder's texts: graphs have constants of such sizes."""
 
+MORE = "num_nextn_predict_layers"
+"""The key for layers that guess later tokens."""
+
 LAYER_TYPES = ("full_attention", "sliding_attention")
 """What `layer_types` says of each layer."""
 

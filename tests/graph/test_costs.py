@@ -80,7 +80,7 @@ def pairs_of(name, *operands, **attrs):
     """For how many pairs of a query and a key a row counts operations, for each head."""
     row, dtypes = ROWS[name], {"offsets": DType.int64, "tables": DType.int32}
     types = [TensorType(dtypes.get(kind, DType.float32), shape) for kind, *shape in operands]
-    given = {"scale": 0.5, "causal": True, "window": 0, "softcap": 0.0, **attrs}
+    given = {"scale": 0.5, "causal": True, "window": 0, "softcap": 0.0, "value_size": 0, **attrs}
     heads, size = map(int, types[0].shape[1:])
     each = 4 * size + (38 if given["softcap"] else 20)
     return int(row.cost(types, given, types[0]).operations) / heads / each

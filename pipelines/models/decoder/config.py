@@ -12,6 +12,7 @@ from heddle.pipelines.json_files import read_object
 from heddle.pipelines.models import rotary
 from heddle.pipelines.models.activations import ACTIVATIONS, LEARNED
 from heddle.pipelines.models.config_checks import (
+    MORE,
     MOST_LAYERS,
     MOST_SIZE,
     check_choice,
@@ -40,9 +41,6 @@ KEYS = (
     "rms_norm_eps",
 )
 """What each of these models says in its configuration."""
-
-MORE = "num_nextn_predict_layers"
-"""The key for layers that guess later tokens."""
 
 COUNTS = (*(name for name in KEYS if name != "rms_norm_eps"), "num_key_value_heads", "head_dim")
 """The sizes, of which there is at least one of each."""

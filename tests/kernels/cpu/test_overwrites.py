@@ -101,6 +101,17 @@ CASES = {
         ),
         3,
     ),
+    "matmul": (
+        Spec(
+            "matmul",
+            (Operand("float32", (7, K)), Operand("float32", (K, COLUMNS))),
+            Operand("float32", (7, COLUMNS)),
+            (Operand("float32", (7, COLUMNS)),),
+            (("transposed", False),),
+            epilogue=replace(ADDED, inputs=(Operand("float32", (7, COLUMNS)),)),
+        ),
+        2,
+    ),
     "grouped_matmul_packed": (
         Spec(
             "grouped_matmul_packed",
