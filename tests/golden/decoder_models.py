@@ -4,6 +4,7 @@ Tests compile the `COMPILED` ones. The `EVALUATED`, whose kernels differ from th
 what is fused with a product, they evaluate by NumPy.
 """
 
+from decoder_sizes import LLAMA_3
 from image_models import IMAGES
 from latent_models import COMPILED_LATENTS, EVALUATED_LATENTS
 from mixture_models import COMPILED_MIXTURES, EVALUATED_MIXTURES
@@ -12,13 +13,7 @@ COMPILED = {
     "llama": {
         "model_type": "llama",
         "rope_theta": 500000.0,
-        "rope_scaling": {
-            "rope_type": "llama3",
-            "factor": 8.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 64,
-        },
+        "rope_scaling": LLAMA_3,
         "head_dim": 16,
     },
     "llama_biased": {

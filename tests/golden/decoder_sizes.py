@@ -1,4 +1,4 @@
-"""The sizes of the tiny decoders, by the keys of `config.json`."""
+"""The sizes of the tiny decoders, by the keys of `config.json`, and how some stretch positions."""
 
 SIZES = {
     "vocab_size": 80,
@@ -9,4 +9,12 @@ SIZES = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 512,
     "rms_norm_eps": 1e-5,
+}
+
+LLAMA_3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
 }

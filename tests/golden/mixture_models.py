@@ -1,5 +1,7 @@
 """Those of the tiny decoders of `decoder_models.py` that have a mixture of experts."""
 
+from decoder_sizes import LLAMA_3
+
 GROUPED = {
     "first_k_dense_replace": 1,
     "moe_intermediate_size": 48,
@@ -125,12 +127,6 @@ EVALUATED_MIXTURES = {
         "no_rope_layers": [0, 1],
         "num_local_experts": 6,
         "attention_chunk_size": None,
-        "rope_scaling": {
-            "rope_type": "llama3",
-            "factor": 8.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 64,
-        },
+        "rope_scaling": LLAMA_3,
     },
 }

@@ -21,6 +21,15 @@ from heddle.kernels.sizes import Size
 TOGETHER = 4
 """Rows whose sums are scaled at a time."""
 
+SCALES = 16 << 10
+"""Bytes of weights to those whose scales are asked for."""
+
+
+def ask(scales: Any, place: Size, dtype: str) -> None:
+    """Asks for the scales of a panel's columns, from element `place` on."""
+    for line in range(0, PANEL, LINE // emit.ITEM_SIZE[dtype]):
+        memory.prefetch(scales, place + line, dtype)
+
 
 class Sums:
     """Sums that wait: room for those of two groups; made in the function's entry block.
@@ -59,8 +68,7 @@ class Sums:
             tiles.store(total, bytes_at(self._apart, apart + half * TILE), TILE_ROW)
         scales = (panel * self._groups + first * ALONG // self._group) * PANEL
         if ahead:
-            for line in range(0, PANEL, LINE // emit.ITEM_SIZE[self._dtype]):
-                memory.prefetch(self._scales, scales + (ahead * PANEL + line), self._dtype)
+            ask(self._scales, scales + ahead * PANEL, self._dtype)
         kept = emit.select(emit.compare("equal", first, 0), emit.index(0), TILE_ROWS)
         return [totals, scales, emit.as_index(height), kept, apart]
 

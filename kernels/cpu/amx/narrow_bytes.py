@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from heddle.kernels import convert, emit, host, memory, sizes
-from heddle.kernels.cpu.amx import tiles
+from heddle.kernels.cpu.amx import groups, tiles
 from heddle.kernels.cpu.amx.digits import DIGITS, Digits
 from heddle.kernels.cpu.amx.sides import PANEL_ROW, WORD, bytes_at
 from heddle.kernels.cpu.amx.tiles import TILE, TILE_ROW, TILE_ROWS
@@ -56,9 +56,6 @@ NEAR, FAR, APART = Ask(1, 6 << 10), Ask(2, 24 << 10), 4
 """What is asked for beside what is read: of the first cache each line, and of the second one, which
 fetches those between by itself, one line in so many."""
 
-SCALES = 16 << 10
-"""Bytes of weights to those whose scales are asked for."""
-
 
 def takes(frame: host.Frame) -> bool:
     """Whether the weights are integers, and the digits of rows can lie on the stack."""
@@ -87,7 +84,7 @@ class Few:
         apart = RAISED if self._nibbles else 0
         self._digits = Digits(frame, k, step, 2 * along, self._nibbles, apart)
         self._bytes = host.byte_buffer(SLOTS * step * PANEL) if self._nibbles else None
-        self._ahead = max(1, SCALES // (self._group * self._size)) * PANEL
+        self._ahead = max(1, groups.SCALES // (self._group * self._size)) * PANEL
         self._sums = host.byte_buffer(2 * ROOM)
         self._totals = host.byte_buffer(MOST * PANEL_ROW)
 
@@ -113,11 +110,8 @@ class Few:
             for step in range(BEFORE):
                 for quarter in range(4):
                     self._beside(sizes.least(begin + step, end - 1), quarter)
-        for panel in emit.loop(first, last):
-            block = self._tasks.block(rows, panel)
-            self._tasks.ask(block)
+        for block in self._tasks.written(rows, first, last, self._totals):
             self._multiply(rows, block.panel, end)
-            self._tasks.write(block, self._totals)
 
     def _multiply(self, rows: Rows, panel: Size, end: Size) -> None:
         """Emits the totals of a panel; the last one of which bytes are made ends before `end`."""
@@ -184,8 +178,7 @@ class Few:
         scales: list[Any] = []
         for step in (first, first + self._along):
             place = (panel * self._groups + step // self._group) * PANEL
-            for line in range(0, PANEL, LINE // emit.ITEM_SIZE[self._dtype]):
-                memory.prefetch(self._scales, place + (self._ahead + line), self._dtype)
+            groups.ask(self._scales, place + self._ahead, self._dtype)
             halves = (place, place + TILE_ROWS)
             scales += [memory.load(self._scales, at, self._dtype, TILE_ROWS) for at in halves]
 

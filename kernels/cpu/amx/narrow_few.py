@@ -15,7 +15,7 @@ from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu.amx import tiles
-from heddle.kernels.cpu.amx.groups import Sums
+from heddle.kernels.cpu.amx.groups import SCALES, Sums
 from heddle.kernels.cpu.amx.narrow import CHUNK, UNITS
 from heddle.kernels.cpu.amx.sides import ALONG, PANEL_ROW, STEP, Left, Sides, bytes_at
 from heddle.kernels.cpu.amx.tiles import TILE, TILE_ROW, TILE_ROWS
@@ -38,9 +38,6 @@ BEFORE = 2
 NEAR, FAR, APART = Ask(1, 4 << 10), Ask(2, 48 << 10), 4
 """What is asked for beside what is widened: of the first cache each line, and of the second one,
 which fetches those between by itself, one line in so many."""
-
-SCALES = 16 << 10
-"""Bytes of weights to those whose scales are asked for."""
 
 
 def fits(frame: host.Frame) -> bool:
@@ -73,11 +70,8 @@ class Few:
         begin, end = ((rows.panel + panel) * self._steps for panel in (first, last))
         for step in range(BEFORE):
             self._widen(begin + step, end)
-        for panel in emit.loop(first, last):
-            block = self._tasks.block(rows, panel)
-            self._tasks.ask(block)
+        for block in self._tasks.written(rows, first, last, self._totals):
             self._multiply(rows, block.panel, end)
-            self._tasks.write(block, self._totals)
 
     def _multiply(self, rows: Rows, panel: Size, end: Size) -> None:
         """Emits the totals of a panel; the last one that is widened ends before step `end`."""

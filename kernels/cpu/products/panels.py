@@ -122,6 +122,17 @@ class Tasks(Results):
         first, column = rows.panel + panel, panel * PANEL
         return Block(rows.row, rows.height, first, column)
 
+    def written(self, rows: Rows, first: Size, last: Size, sums: Any) -> Iterator[Block]:
+        """Emits the Python body of a `for block in` this: some rows by their panels, one by one.
+
+        What the body leaves in `sums` is written behind it, where lines were asked for before it.
+        """
+        for panel in emit.loop(first, last):
+            block = self.block(rows, panel)
+            self.ask(block)
+            yield block
+            self.write(block, sums)
+
 
 Add = Callable[[Tile, Size, Size, Sequence[Any]], Sequence[Any]]
 

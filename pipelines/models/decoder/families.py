@@ -8,7 +8,7 @@ with biases in `heddle.pipelines.models.decoder.layer_norms`.
 
 from __future__ import annotations
 
-from heddle.pipelines.models.decoder.layer_norms import WITH_LAYER_NORMS
+from heddle.pipelines.models.decoder.layer_norms import LAYER_NORM, WITH_LAYER_NORMS
 from heddle.pipelines.models.decoder.mixtures import MIXTURES
 from heddle.pipelines.models.decoder.traits import (
     AttentionNames,
@@ -27,8 +27,6 @@ _AROUND = NormNames(
 )
 
 _GEMMA = {"head_dim": 256, "hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": True}
-
-_LAYER_NORM = {"layer_norm_eps": "rms_norm_eps"}
 
 _COHERE = {"logit_scale": 0.0625, "tie_word_embeddings": True}
 
@@ -160,7 +158,7 @@ _DENSE: dict[str, Family] = {
     # arXiv:2504.00698
     "cohere": Family(
         {**_COHERE, "rope_theta": 500000.0},
-        _LAYER_NORM,
+        LAYER_NORM,
         norms=NormNames(before_mlp=""),
         parallel=True,
         centred=True,
@@ -168,7 +166,7 @@ _DENSE: dict[str, Family] = {
     ),
     "cohere2": Family(
         {**_COHERE, "sliding_window": 4096},
-        _LAYER_NORM,
+        LAYER_NORM,
         norms=NormNames(before_mlp=""),
         parallel=True,
         centred=True,

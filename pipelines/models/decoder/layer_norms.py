@@ -11,7 +11,8 @@ from heddle.pipelines.models.decoder.traits import (
     NormNames,
 )
 
-_LAYER_NORM = {"layer_norm_eps": "rms_norm_eps"}
+LAYER_NORM = {"layer_norm_eps": "rms_norm_eps"}
+"""What configurations of models with layer norms call a key, and its name here."""
 
 WITH_LAYER_NORMS: dict[str, Family] = {
     # arXiv:2402.16819
@@ -41,7 +42,7 @@ WITH_LAYER_NORMS: dict[str, Family] = {
     # arXiv:2402.17834
     "stablelm": Family(
         {"partial_rotary_factor": 0.25},
-        {**_LAYER_NORM, "use_qkv_bias": "attention_bias"},
+        {**LAYER_NORM, "use_qkv_bias": "attention_bias"},
         centred=True,
         norm_bias=True,
         output_bias=False,
@@ -55,7 +56,7 @@ WITH_LAYER_NORMS: dict[str, Family] = {
             "attention_bias": True,
             "mlp_bias": True,
         },
-        _LAYER_NORM,
+        LAYER_NORM,
         names=ModelNames(norm="final_layernorm"),
         norms=NormNames(before_mlp=""),
         attention=AttentionNames(out="dense"),
@@ -75,7 +76,7 @@ WITH_LAYER_NORMS: dict[str, Family] = {
             "partial_rotary_factor": 0.25,
         },
         {
-            **_LAYER_NORM,
+            **LAYER_NORM,
             "rotary_pct": "partial_rotary_factor",
             "rotary_emb_base": "rope_theta",
         },
