@@ -76,8 +76,8 @@ LARGER: tuple[tuple[str, str, dict[str, int]], ...] = (
     ),
     *(
         ("paged_attention_latents", dtype, {"b": 3, "s": s, "t": t, "h": h, "block": 16, "d": 576})
-        for dtype, h in (("bfloat16", 16), ("float16", 128), ("bfloat16", 20))
-        for s, t in ((1, 2000), (3, 2000), (40, 64))
+        for dtype, h, more in (("bfloat16", 16, 40), ("float16", 128, 5), ("bfloat16", 20, 40))
+        for s, t in ((1, 2000), (3, 2000), (more, 64))
     ),
     *(
         (name, "bfloat16", {"b": 1, "h": 3, "s": s, "t": 333, "d": d})

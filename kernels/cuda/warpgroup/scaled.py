@@ -2,8 +2,9 @@
 
 A consumer has 64 columns of the result and all rows of the tile. Its lanes read the weights of
 their fragments as they came, and widen a run of them while the products of the run before are in
-flight. x is b. The sums of a group are multiplied by its scales in float32, as in
-`products.scaled`. So rows and columns have changed places in registers, which the way out turns.
+flight, and ask for the next one in front of those. x is b. The sums of
+a group are multiplied by its scales in float32, as in `products.scaled`. So rows and columns have
+changed places in registers, which the way out turns.
 
 Minimums are multiplied by the sums of x's groups (`products.minimums`), of which each warp makes
 those of some rows of a stage for all of its warpgroup.
@@ -20,6 +21,7 @@ from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.products import minimums, mma, pieces, staging
 from heddle.kernels.cuda.products.outputs import Place
 from heddle.kernels.cuda.products.scaled_tile import ScaledTile
+from heddle.kernels.cuda.products.tile import ROWS
 from heddle.kernels.cuda.warpgroup import feed, instructions, panels, tma
 from heddle.kernels.cuda.warpgroup.plan import Plan
 from heddle.kernels.cuda.warpgroup.short_plan import ShortPlan
@@ -120,6 +122,10 @@ class Products:
         self._line = thread // _block.WARP * panels.WARP_ROWS + lane // 4
         self._member = pieces.word(lane % 4)
         self._minimums = minimums.number(plan.spec)
+        # Registers suffice where tiles are short, or for one group in a stage without minimums.
+        self._late = self._tile.rows == ROWS and self._minimums is not None
+        lone = self._tile.span == self._tile.depth
+        self._ahead = self._tile.rows < ROWS or (lone and not self._late)
 
     def __call__(self, piece: pieces.Piece, place: Place, first: Any) -> Sequence[Any]:
         """The sums of a thread: `instructions.Matrices.parts` of columns by rows of the tile."""
@@ -133,34 +139,63 @@ class Products:
         count = _HALVES * self._tile.depth // self._tile.span
 
         def step(i: Any, number: Any, parity: Any, *state: Any) -> Sequence[Any]:
-            scales, totals = state[:count], state[count:]
+            scales, run, totals = state[:count], state[count:behind], state[behind:]
             ahead = self._scales(rows, piece.start + i + 1)
             least = self._least(rows, piece.start + i)
             turn = self._ring.at(number, parity)
-            turn.wait_until_full()
-            if least:
+            if self._late:
+                turn.wait_until_full()
                 self._sum_groups(turn)
-            found = self._add(turn, scales, totals)
-            if least:
+                run = self._run(turn, 0)
+            *in_flight, totals = self._add(turn, scales, run, totals, least)
+            following, run = self._ring.after(turn), []
+            if not self._late:  # While the last products are in flight.
+                run = self._begun(emit.compare("less", i + 1, piece.length), following)
+            found = self._scaled(*in_flight, totals)[1]
+            if self._late:
                 found = self._corrected(turn, least, found)
             self._release(turn)
-            following = self._ring.after(turn)
-            return [following.number, following.parity, *ahead, *found]
+            return [following.number, following.parity, *ahead, *run, *found]
 
         zero, one = (emit.constant(emit.integer(32), x) for x in (0, 1))
-        turn = self._ring.turn(first)
-        begin = [*self._scales(rows, piece.start), *self._units.zeros()]
+        turn, run = self._ring.turn(first), []
+        if not self._late:
+            run = self._begun(emit.compare("greater", piece.length, 0), turn)
+        behind = count + len(run)
+        begin = [*self._scales(rows, piece.start), *run, *self._units.zeros()]
         _, _, *found = emit.carry(zero, piece.length, one, [turn.number, turn.parity, *begin], step)
-        totals = found[count:]
+        totals = found[behind:]
         return [total * 2.0**-self._tile.weights.place for total in totals]
 
+    def _begun(self, exists: Any, turn: instructions.Turn) -> list[Any]:
+        """The first run of a stage, if it exists, once that is there."""
+        word = emit.integer(32)
+
+        def wait() -> list[Any]:
+            turn.wait_until_full()
+            return self._run(turn, 0)
+
+        none = [emit.constant(word, 0)] * (_HALVES * _RUN // self._tile.each // 4)
+        return emit.either(exists, [word] * len(none), wait, lambda: none)
+
     def _add(
-        self, turn: instructions.Turn, scales: Sequence[Any], totals: Sequence[Any]
-    ) -> Sequence[Any]:
-        """`totals` and the products of a stage, each part of it by its scales."""
+        self,
+        turn: instructions.Turn,
+        scales: Sequence[Any],
+        run: Sequence[Any],
+        totals: Sequence[Any],
+        least: Sequence[Any],
+    ) -> tuple[Any, Sequence[Any], Sequence[Any]]:
+        """The products of a stage, whose first `run` has been read.
+
+        The sums of its last part, which are in flight, their scales, and `totals` with all others;
+        with what minimums add, whose sums of groups are made and brought together meanwhile.
+        """
         span, sums = self._tile.span, None
         for start in range(0, self._tile.depth, _RUN):
-            words = self._fragments(turn, start)
+            words, behind = self._words(run), start + _RUN
+            if behind < self._tile.depth and self._ahead:
+                run = self._run(turn, behind)  # It comes beside products.
             first = start % span == 0
             if first and start:
                 parts, totals = self._scaled(sums, scales[:_HALVES], totals)
@@ -169,7 +204,13 @@ class Products:
                 totals = self._units.settled(self._units.whole(totals))
                 sums = self._units.whole(parts)
             sums = self._multiply(turn, start, words, sums, adds=not first)
-        return self._scaled(sums, scales, totals)[1]
+            if least and not self._late and start == 0:
+                self._sum_groups(turn)
+            if least and not self._late and start == _RUN:
+                totals = self._corrected(turn, least, totals)
+            if behind < self._tile.depth and not self._ahead:
+                run = self._run(turn, behind)
+        return sums, scales, totals
 
     def _scales(self, rows: Sequence[Size], step: Any) -> list[Any]:
         """Those of the thread's columns, for each part of a stage; asked for in advance."""
@@ -240,14 +281,25 @@ class Products:
             found += minimums.add_to_rows(here, words, total)
         return found
 
-    def _fragments(self, turn: instructions.Turn, start: int) -> list[list[Any]]:
-        """The four words of a for each slice of a run, from element `start` of a stage on."""
-        tile = self._tile
+    def _run(self, turn: instructions.Turn, start: int) -> list[Any]:
+        """A run of the thread's lines as it is in memory, from element `start` of a stage on."""
+        each = self._tile.each
+        chunks = range(start // each, (start + _RUN) // each, mma.CHUNK)
+        return [
+            word
+            for chunk in chunks
+            for half in range(_HALVES)
+            for word in self._chunk(turn, chunk // mma.CHUNK, half)
+        ]
+
+    def _words(self, run: Sequence[Any]) -> list[list[Any]]:
+        """The four words of a for each slice of a run."""
+        tile, words = self._tile, mma.CHUNK // 4
         each = tile.kind.depth // tile.each // 4  # Words of memory that a slice has.
         found = []
-        for chunk in range(start // tile.each, (start + _RUN) // tile.each, mma.CHUNK):
-            lines = [self._chunk(turn, chunk // mma.CHUNK, half) for half in range(_HALVES)]
-            for at in range(0, mma.CHUNK // 4, each):
+        for chunk in range(0, len(run), _HALVES * words):
+            lines = [run[chunk + half * words :][:words] for half in range(_HALVES)]
+            for at in range(0, words, each):
                 upper, lower = (
                     tile.weights.fragment(line[at : at + each], self._member) for line in lines
                 )
