@@ -31,8 +31,11 @@ WARPS = 8
 ROWS = 64
 """Of a tile; keys of no more rows are split."""
 
-PARTS = 16
-"""Of the keys of a sequence, at most: who brings them together reads 2 KB of each row and part."""
+PARTS = {16: 32, 32: 16, ROWS: 16}
+"""Of the keys of a sequence, at most, where a query has up to so many rows.
+
+Who brings them together reads 2 KB of each row and part.
+"""
 
 _KEYS = 32  # Of a stage.
 _VALUES = (128, 256, 512)  # Columns, of which each warp has whole spans or a power of two.
@@ -72,6 +75,11 @@ def tiles(spec: Spec) -> tuple[int, ...]:
     group = group_of(spec) // parts(spec)
     few = next(rows for rows in (16, 32, ROWS) if group <= rows)
     return tuple(dict.fromkeys((few, ROWS)))
+
+
+def most_parts(spec: Spec) -> int:
+    """Of the keys of a sequence."""
+    return PARTS[tiles(spec)[0]]
 
 
 @dataclass(frozen=True)

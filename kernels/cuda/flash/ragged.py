@@ -27,7 +27,7 @@ def _blocks(spec: Spec, wide: bool) -> Blocks:
     if not attend.fits(spec):
         parts = latents.parts(spec)
         heads, rows = key_heads * parts, latents.ROWS
-        return Blocks(heads, group // parts, rows, rows, latents.PARTS)
+        return Blocks(heads, group // parts, rows, rows, latents.most_parts(spec))
     rows = ragged_warpgroup.rows(spec) if wide else attend.rows(spec)
     return Blocks(key_heads, group, rows, flash_split.FEW)
 

@@ -8,7 +8,7 @@ from functools import partial, reduce
 from typing import Any
 
 from heddle.kernels import emit
-from heddle.kernels.cuda import _block, _frame
+from heddle.kernels.cuda import _block, _frame, _handover
 from heddle.kernels.cuda.products import matrices, mma, staging
 from heddle.kernels.registry import Portion
 from heddle.kernels.sizes import Size
@@ -19,6 +19,9 @@ FEW = 64
 
 FEWER = 16
 """Rows up to which they read b as fast as memory gives it."""
+
+ALONE = 115 * 1024
+"""Bytes of a block's shared memory that no other one like it fits beside: half of sm_90a's."""
 
 LEAST, MOST = "least_rows", "most_rows"
 """Attributes of products whose rows are known when they run, and are in this range."""
@@ -154,6 +157,15 @@ def _emit(frame: _frame.Frame, shared: mma.DynamicShared, m: Size, ways: Sequenc
     emit.either(emit.compare("less_equal", m, way.most), [], this, rest)
 
 
+def _one_each(ways: Sequence[Way]) -> bool:
+    """Whether there is about a block for each multiprocessor, which two would not share well.
+
+    While a kernel in front ends, blocks go where there is room: two of them to one, none to others.
+    """
+    some = range(_handover.PROCESSORS // 2 + 1, _handover.PROCESSORS + 1)
+    return all(way.blocks in some for way in ways)
+
+
 def launch(spec: Spec, ways: Sequence[Way]) -> Launch:
     """The launch of `ways`: the blocks of the one that the rows of the call choose."""
     m = matrices.problem(spec).m
@@ -168,7 +180,7 @@ def launch(spec: Spec, ways: Sequence[Way]) -> Launch:
         (fold("max", 1, grid), 1, 1),
         reduce(partial(fold, "add"), work),
         (staging.THREADS, 1, 1),
-        max(way.shared for way in ways),
+        max(ALONE if _one_each(ways) else 0, *(way.shared for way in ways)),
         workspace=max(way.workspace for way in ways),
         counters=max(way.counters for way in ways),
     )

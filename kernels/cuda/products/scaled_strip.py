@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from heddle.kernels.cuda.products import group_scales, mma, outputs, skinny, strip_parts
+from heddle.kernels.cuda.products import group_scales, mma, outputs, skinny
 from heddle.kernels.cuda.products.weight_words import WeightWords
 
 RUN = 32
@@ -121,15 +121,6 @@ class Strip:
     def sums(self) -> int:
         """A lane's sums of a tile and the columns of its warp."""
         return outputs.WARP_COLUMNS // 8 * (2 if self.turned else 4)
-
-    @property
-    def room(self) -> strip_parts.Room:
-        """For parts: up to two blocks of few rows on each multiprocessor.
-
-        What bounds them is instructions, of which four warps issue more than two. A ring takes
-        longer than memory to answer, so that one to spare is enough.
-        """
-        return strip_parts.Room(2, 1) if self.rows <= FEW else strip_parts.ALONE
 
     @property
     def weights(self) -> WeightWords:

@@ -93,7 +93,8 @@ class Strip:
 def way(strip: Strip, problem: matrices.Problem) -> by_rows.Way:
     """The way to compute a product of no more rows than the strip has."""
     strips, steps = _counts(strip, problem)
-    return strip_parts.way(strip.rows, strip, strips, steps, strip.shared, _emit_strip)
+    parts = strip_parts.count(strips, steps, strip.stages)
+    return strip_parts.way(strip.rows, strip, strips, steps, strip.shared, _emit_strip, parts)
 
 
 def long_parts(strip: Strip, problem: matrices.Problem) -> int:

@@ -29,32 +29,17 @@ class Part:
     strip: Size
 
 
-@dataclass(frozen=True)
-class Room:
-    """How many `blocks` of a multiprocessor parts may fill, and how many rings a cut spares."""
-
-    blocks: int = 1
-    spared: int = 2
-
-
-ALONE = Room()
-
-
-def count(strips: Expr, steps: Expr, stages: int, room: Room = ALONE) -> int:
+def count(strips: Expr, steps: Expr, stages: int) -> int:
     """Parts of each strip: where they are known to leave multiprocessors idle, more than one.
 
     A block reads a ring of stages in the time that memory takes to answer. A part has steps for
-    one ring at least, for each block that shares a multiprocessor with it another; the rings
-    that a block is spared are two at least, as bringing parts together takes two answers, too:
-    to a fence with an atomic, and to the loads behind it.
+    one ring at least, and the rings that a block is spared are two at least, as bringing parts
+    together takes two answers, too: to a fence with an atomic, and to the loads behind it.
     """
     if not isinstance(strips, int) or not isinstance(steps, int):
         return 1
-    parts = 1
-    for blocks in range(1, room.blocks + 1):
-        most = blocks * _handover.PROCESSORS // max(strips, 1)
-        parts = max(parts, min(most, steps // (blocks * stages)))
-    return parts if steps - steps // parts >= room.spared * stages else 1
+    parts = max(1, min(_handover.PROCESSORS // max(strips, 1), steps // stages))
+    return parts if steps - steps // parts >= 2 * stages else 1
 
 
 class Strip(Protocol):
@@ -83,13 +68,12 @@ def way(
     steps: Expr,
     shared: int,
     body: Body,
-    room: Room = ALONE,
+    parts: int,
 ) -> by_rows.Way:
-    """The way to compute a product by so many strips, each of so many steps along k.
+    """The way to compute a product by so many strips, each of so many steps along k, in `parts`.
 
     `body` emits one, given its number, or a part of it, and the wait for the kernels in front.
     """
-    parts = count(strips, steps, strip.stages, room)
     cut = strips if parts > 1 and isinstance(strips, int) else 0
 
     workspace = cut * parts * strip.rows * strip.columns * _BYTES

@@ -159,10 +159,11 @@ class Products:
 
         zero, one = (emit.constant(emit.integer(32), x) for x in (0, 1))
         turn, run = self._ring.turn(first), []
+        scales = self._scales(rows, piece.start)
         if not self._late:
             run = self._begun(emit.compare("greater", piece.length, 0), turn)
         behind = count + len(run)
-        begin = [*self._scales(rows, piece.start), *run, *self._units.zeros()]
+        begin = [*scales, *run, *self._units.zeros()]
         _, _, *found = emit.carry(zero, piece.length, one, [turn.number, turn.parity, *begin], step)
         totals = found[behind:]
         return [total * 2.0**-self._tile.weights.place for total in totals]
