@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from heddle.kernels import emit, sizes
-from heddle.kernels.cuda import _block, _frame, _handover
+from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.products import (
     by_rows,
     group_scales,
@@ -28,6 +28,7 @@ from heddle.kernels.cuda.products import (
     minimums,
     mma,
     outputs,
+    scaled_cut,
     scaled_strip,
     staging,
     strip_parts,
@@ -39,15 +40,6 @@ from heddle.kernels.spec import Expr, Spec, fold
 
 FEW = scaled_strip.FEW
 """Rows of small strips."""
-
-_MOST_PARTS = 4
-_LEAST_STEPS = 8  # Of a part: among other kernels, shorter ones are slower than the strip whole.
-_LARGE = 4096  # What k is taken for where it is not known.
-
-# In nanoseconds, as fitted to an H200 for one row: a step of a strip of so many columns by weights
-# of so many bits, and what it takes to bring parts together.
-_STEP = {4: {32: 240, 64: 390, 128: 690}, 8: {32: 300, 64: 490, 128: 1360}}
-_MEETING = 1500
 
 _EACH = 8  # Elements of a lane in a run.
 _ALL = outputs.WARP_COLUMNS // 8
@@ -71,7 +63,7 @@ def ways(spec: Spec) -> Sequence[by_rows.Way]:
     weights = spec.attr("bits"), spec.attr("group"), spec.operands[1].dtype
     behind = 2 if spec.gate else 1, minimums.number(spec) is not None
     wide = Strip(mma.KINDS[dtype, dtype], 64, 64, *weights, *behind)
-    low, parts = _cut(replace(wide, rows=FEW), problem)
+    low, parts = scaled_cut.best(replace(wide, rows=FEW), problem)
     found = []
     strips: list[tuple[int | None, Strip]] = [(FEW, low), (None, wide)]
     if isinstance(problem.m, int) or spec.attr(by_rows.MOST) == FEW:
@@ -81,45 +73,8 @@ def ways(spec: Spec) -> Sequence[by_rows.Way]:
         down = 1 if most else fold("ceildiv", problem.m, strip.rows)
         number = fold("mul", down, across)
         count = parts if most else strip_parts.count(number, steps, strip.stages)
-        found.append(
-            strip_parts.way(most, strip, number, steps, strip.shared, _emit_strip, count)
-        )
+        found.append(strip_parts.way(most, strip, number, steps, strip.shared, _emit_strip, count))
     return by_rows.possible(spec, found)
-
-
-def _cut(strip: Strip, problem: matrices.Problem) -> tuple[Strip, int]:
-    """The strip with as many columns, and parts of each along k, as are estimated to be fastest.
-
-    128 columns where those fill all multiprocessors: what bounds strips is instructions, of which
-    there are fewer where more columns share a row of x. 8-bit floats of a product and its gate
-    would take registers for one block on each then.
-    """
-    gated, n, k = strip.products > 1, problem.n, problem.k
-    narrow = gated and strip.weights.is_float
-    if not isinstance(n, int):
-        return replace(strip, columns=64 if gated else 32), 1
-    if not narrow and n * strip.products >= 128 * _handover.PROCESSORS:
-        return replace(strip, columns=128), 1
-    most = _MOST_PARTS if isinstance(k, int) else 1
-    possible = [
-        (replace(strip, columns=columns), parts)
-        for parts in range(1, most + 1)
-        for columns in (32, 64, 128)
-        if not (gated and columns == 32) and not (narrow and columns == 128)
-        if parts == 1 or k >= parts * _LEAST_STEPS * strip.depth
-    ]
-    return min(possible, key=lambda cut: _time(*cut, problem))
-
-
-def _time(strip: Strip, parts: int, problem: matrices.Problem) -> float:
-    """An estimate in nanoseconds of what strips in so many parts take."""
-    n, k = (size if isinstance(size, int) else _LARGE for size in (problem.n, problem.k))
-    waves = max(1.0, -(-n // strip.each) * parts / _handover.PROCESSORS)
-    steps = -(-k // (strip.depth * parts))
-    meeting = _MEETING if parts > 1 else 0
-    if strip.bits == 4:  # Bound by instructions; 8 bits by memory, in whose time parts meet.
-        meeting *= waves
-    return waves * steps * _STEP[strip.bits][strip.columns] + meeting
 
 
 def _counts(strip: Strip, problem: matrices.Problem) -> tuple[Expr, Expr]:

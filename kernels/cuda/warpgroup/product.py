@@ -17,7 +17,16 @@ from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.products import mma, partial_sums, pieces, row_pieces, staging
 from heddle.kernels.cuda.products.outputs import Place
 from heddle.kernels.cuda.products.tile import ROWS
-from heddle.kernels.cuda.warpgroup import feed, instructions, result, scaled, steps, tma, windows
+from heddle.kernels.cuda.warpgroup import (
+    feed,
+    instructions,
+    result,
+    scaled,
+    scaled_feed,
+    steps,
+    tma,
+    windows,
+)
 from heddle.kernels.cuda.warpgroup.plan import CONSUMERS, KEPT, REGISTERS, ROWS_TOGETHER, Plan
 from heddle.kernels.row_groups import most
 from heddle.kernels.sizes import Size
@@ -253,7 +262,7 @@ class _Block:
 
 def _feed_of(plan: Plan) -> type[feed.Feed]:
     if plan.scaled:
-        return scaled.Feed
+        return scaled_feed.Feed
     return windows.Feed if plan.gathers else feed.Feed
 
 

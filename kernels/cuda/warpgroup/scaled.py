@@ -13,18 +13,16 @@ those of some rows of a stage for all of its warpgroup.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from heddle.kernels import convert, emit, memory, sizes
 from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.products import minimums, mma, pieces, staging
 from heddle.kernels.cuda.products.outputs import Place
-from heddle.kernels.cuda.products.scaled_tile import ScaledTile
 from heddle.kernels.cuda.products.tile import ROWS
-from heddle.kernels.cuda.warpgroup import feed, instructions, panels, tma
+from heddle.kernels.cuda.warpgroup import instructions, panels
 from heddle.kernels.cuda.warpgroup.plan import Plan
-from heddle.kernels.cuda.warpgroup.short_plan import ShortPlan
+from heddle.kernels.cuda.warpgroup.scaled_feed import tile_of
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 
@@ -32,65 +30,6 @@ llvm = dialect("llvm")
 
 _HALVES = 2  # Rows of a fragment that a lane has, eight apart.
 _RUN = 32  # Elements along k that are widened at once; groups are whole runs.
-
-
-class Feed(feed.Feed):
-    """Who fills the stages: the panels of x, then the weights.
-
-    The blocks of a cluster have tiles side by side: each fetches half of the rows of x for both.
-    """
-
-    def _copy(self, piece: pieces.Piece, place: Place, first: Any) -> None:
-        (x, weights, *_), tile = self.frame.tensor_maps, tile_of(self.plan)
-        part = pieces.word(self.rank) * self.plan.half
-        start, row = pieces.size(part * staging.LINE), pieces.word(place.row) + part
-        blocks = pieces.word(3) if self.plan.cluster > 1 else None  # Both of the cluster.
-        zero, column = pieces.word(0), pieces.word(place.column)
-        matrix = pieces.word(place.number) if self.plan.grouped else zero
-        for turn, k in self._steps_of(piece, first):
-            with emit.when(feed.speaks()):
-                turn.expect(tile.brought)
-                for number in range(tile.panels):
-                    target = self.shared.at(turn.start + start + number * tile.panel)
-                    along = k + number * tile.panel_depth
-                    tma.load(target, x, [zero, row, along], turn.full, blocks)
-                target = self.shared.at(turn.start + tile.b_place)
-                tma.load(target, weights, [matrix, column, k // tile.each], turn.full)
-
-    def _sides(self, number: Size) -> tuple[staging.Matrix, staging.Matrix]:
-        """x, and the weights as bytes."""
-        frame, spec, problem = self.frame, self.plan.spec, self.plan.problem
-        m, n, k = (frame.size(size) for size in (problem.m, problem.n, problem.k))
-        shapes = (m, k), (n, sizes.floordiv(k, tile_of(self.plan).each))
-        x, weights = (
-            staging.Matrix(pointer, operand.dtype, emit.index(0), *shape)
-            for pointer, operand, shape in zip(frame.inputs, spec.operands, shapes, strict=False)
-        )
-        return x, weights
-
-    def _gather(self, piece: pieces.Piece, place: Place, first: Any) -> None:
-        (x, weights), tile = self._sides(emit.index(0)), tile_of(self.plan)
-        if self.plan.grouped:
-            weights = replace(weights, start=place.number * weights.rows * weights.columns)
-        for turn, k in self._steps_of(piece, first):
-            along = pieces.size(k)
-            for number in range(tile.panels):
-                at = _behind(place.row, along + number * tile.panel_depth)
-                self._fill(x, turn.start + number * tile.panel, tile.rows, at)
-            at = _behind(place.column, along // tile.each)
-            self._fill(weights, turn.start + tile.b_place, tile.columns, at, tile.b_line)
-            self._filled(turn)
-
-
-def _behind(row: Size, column: Size) -> Callable[[Size, Size], tuple[Size, Size]]:
-    """Row and column of a line and an element there, behind such a place."""
-    return lambda line, along: (row + line, column + along)
-
-
-def tile_of(plan: Plan | ShortPlan) -> ScaledTile:
-    """The plan's tile."""
-    assert isinstance(plan.tile, ScaledTile)
-    return plan.tile
 
 
 class Products:
@@ -139,7 +78,8 @@ class Products:
         count = _HALVES * self._tile.depth // self._tile.span
 
         def step(i: Any, number: Any, parity: Any, *state: Any) -> Sequence[Any]:
-            scales, run, totals = state[:count], state[count:behind], state[behind:]
+            scales: Sequence[Any] = state[:count]
+            run: Sequence[Any] = state[count:behind]
             ahead = self._scales(rows, piece.start + i + 1)
             least = self._least(rows, piece.start + i)
             turn = self._ring.at(number, parity)
@@ -147,19 +87,19 @@ class Products:
                 turn.wait_until_full()
                 self._sum_groups(turn)
                 run = self._run(turn, 0)
-            *in_flight, totals = self._add(turn, scales, run, totals, least)
+            sums, scales, found = self._add(turn, scales, run, state[behind:], least)
             following, run = self._ring.after(turn), []
             if not self._late:  # While the last products are in flight.
                 run = self._begun(emit.compare("less", i + 1, piece.length), following)
-            found = self._scaled(*in_flight, totals)[1]
+            found = self._scaled(sums, scales, found)[1]
             if self._late:
                 found = self._corrected(turn, least, found)
             self._release(turn)
             return [following.number, following.parity, *ahead, *run, *found]
 
         zero, one = (emit.constant(emit.integer(32), x) for x in (0, 1))
-        turn, run = self._ring.turn(first), []
-        scales = self._scales(rows, piece.start)
+        turn, scales = self._ring.turn(first), self._scales(rows, piece.start)
+        run: list[Any] = []
         if not self._late:
             run = self._begun(emit.compare("greater", piece.length, 0), turn)
         behind = count + len(run)
@@ -299,7 +239,7 @@ class Products:
         each = tile.kind.depth // tile.each // 4  # Words of memory that a slice has.
         found = []
         for chunk in range(0, len(run), _HALVES * words):
-            lines = [run[chunk + half * words :][:words] for half in range(_HALVES)]
+            lines = [list(run[chunk + half * words :][:words]) for half in range(_HALVES)]
             for at in range(0, words, each):
                 upper, lower = (
                     tile.weights.fragment(line[at : at + each], self._member) for line in lines

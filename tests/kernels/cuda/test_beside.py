@@ -85,7 +85,7 @@ def test_blocks_are_those_of_each_product_alone(name):
 PARTS = {
     # spec, blocks: strips of different widths, in parts of their own
     "different widths": (products("bfloat16", 3, 3072, 40, 24, 24), 2 * 3 + 3 + 3),
-    "8-bit weights": (scaled(2, 4608, (24, "int8"), (40, "int8")), 3 + 6),
+    "8-bit weights": (scaled(2, 6144, (24, "int8"), (40, "int8")), 3 + 6),
     "one in parts": (
         beside(product("bfloat16", 1, 24, 3072, True), product("bfloat16", 1, 40, 3072, False)),
         3 + 6,

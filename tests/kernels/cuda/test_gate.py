@@ -54,7 +54,7 @@ def test_single_elements(name):
 PARTS = {
     # spec, strips, parts of each
     "bfloat16": (gated(product("bfloat16", 3, 40, 3072, True)), 2, 5),
-    "8-bit weights": (gated(quantized("bfloat16", 2, 24, 8192, 8, 32)), 1, 8),
+    "8-bit weights": (gated(quantized("bfloat16", 2, 24, 8192, 8, 32)), 1, 4),
 }
 
 

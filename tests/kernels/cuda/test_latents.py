@@ -115,7 +115,7 @@ def test_split_keys(name):
 @pytest.mark.usefixtures("short")
 def test_a_sequence_has_a_bounded_number_of_parts(monkeypatch):
     """Two of its three stages are one part then, and there is a block less."""
-    monkeypatch.setattr(latents, "PARTS", 2)
+    monkeypatch.setattr(latents, "PARTS", {16: 2})
     monkeypatch.setattr(cuda_harness, "keeps", False)
     spec = attention(PAGED)
     dims, arrays = ragged.batch(spec, [1], [190])

@@ -23,7 +23,7 @@ from warpgroup_cases import body as one_output
 
 from heddle.graph.compiler.codegen import ptx
 from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.cuda.products import by_rows, scaled
+from heddle.kernels.cuda.products import by_rows, scaled, scaled_cut
 from heddle.kernels.cuda.warpgroup import plan as warpgroup_plan
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Operand
@@ -73,7 +73,7 @@ def test_multiply_adds(dtype, bits):
 @pytest.mark.parametrize("columns", [64, 128])
 def test_strips_of_more_columns(monkeypatch, columns):
     """A warp has two or four groups in a step."""
-    monkeypatch.setattr(scaled, "_columns", lambda *_: columns)
+    monkeypatch.setattr(scaled_cut, "best", lambda strip, _: (replace(strip, columns=columns), 1))
     for rows in (3, 11):
         check(with_minimums(quantized("bfloat16", rows, 136, 320, 4, 32)), {})
 

@@ -3,6 +3,7 @@
 import pytest
 from assembler import needs_assembler
 from emulator.memory import EmulatorError
+from reference import size
 from test_kernels import check
 from test_tensor_cores import body, integers, product, quantized
 
@@ -18,7 +19,7 @@ PARTS = {
     "three parts of a batch": (body(product("float16", 2, 24, 3072, False, (2,))), 6),
     "four parts of bytes": (integers("int8", 4, 24, 8192, True), 4),
     "thirty rows": (body(product("bfloat16", 30, 24, 1200, False)), 3),
-    "8 bits": (quantized("bfloat16", 5, 24, 4608, 8, 128), 3),
+    "8 bits": (quantized("bfloat16", 5, 24, 6144, 8, 128), 3),
     "4 bits": (quantized("float16", 2, 24, 6144, 4, 64), 3),
     "4 bits of 16 rows": (quantized("float16", 16, 24, 6144, 4, 64), 3),
 }
@@ -47,7 +48,8 @@ def test_no_fence_is_caught(monkeypatch):
         (product("bfloat16", "d0", 6144, 4096, True), 1),
         (product("bfloat16", 1, 4096, 14336, True), 2),  # 64 strips, of 64 columns.
         (quantized("bfloat16", 1, 1024, 4096, 4, 128), 2),
-        (quantized("bfloat16", 1, 1024, 3072, 4, 128), 1),  # It would spare less than a ring.
+        (quantized("bfloat16", 1, 1024, 3072, 4, 128), 1),  # Parts would have too few steps.
+        (quantized("bfloat16", 1, 4096, 4096, 4, 128), 1),
         (quantized("bfloat16", 1, 4096, 14336, 4, 128), 4),
         (quantized("bfloat16", 64, 4096, 14336, 4, 128), 2),
     ],
@@ -61,6 +63,25 @@ def test_parts_fill_a_gpu_and_their_stages(spec, parts):
     few = spec.op == "quantized_matmul" and strip.rows <= scaled.FEW
     assert parts == 1 or way.blocks <= (264 if few else 132)
     assert way.workspace == (way.blocks * strip.rows * strip.columns * 4 if cut else 0)
+
+
+@pytest.mark.parametrize(
+    ("spec", "blocks"),
+    [
+        (product("bfloat16", 1, 4096, 4096, True), 128),
+        (product("bfloat16", "d0", 4096, 14336, True), 128),
+        (quantized("bfloat16", 1, 4096, 14336, 4, 128), 128),
+        (product("bfloat16", 1, 6144, 4096, True), 192),
+        (product("bfloat16", 1, 1024, 2048, True), 32),
+    ],
+)
+def test_two_of_one_wave_share_no_multiprocessor(spec, blocks):
+    portion, *_ = find(spec.op, "cuda").split(spec)
+    launch = find(spec.op, "cuda").launch(portion.spec)
+    assert size(launch.grid[0], {"d0": 1}) == blocks
+    room = 227 * 1024  # Of a multiprocessor of sm_90a.
+    assert (2 * launch.shared > room) == (blocks == 128)
+    assert launch.shared <= room // 2 + 2048
 
 
 @needs_assembler
