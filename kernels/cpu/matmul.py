@@ -3,16 +3,18 @@
 A task is all rows by a block of columns, whose sums stay in registers along all of k: the fewer
 rows, the more columns, so that b is read in long stretches of its rows. As those lie far apart,
 what comes some steps later is asked for. A sum takes its products in the order of k, so that a
-row's bits do not depend on the others.
+row's bits do not depend on the others. By a transposed b sums are made along k (`products.lines`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from heddle.kernels import bodies, emit, host, memory, rows, sizes
+from heddle.kernels.cpu.products import lines
 from heddle.kernels.memory import LINE
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
@@ -44,13 +46,17 @@ def emit_matmul(spec: Spec, machine: Machine) -> None:
     tall = -(-m // -(-m // _most_rows(registers))) if m else 1
     count = _divisor(width // lanes, _vectors(tall, registers))
     finish = rows.Finish(frame, lanes)
-    n = finish.length
-    staged = Staged(dtype, m, tall, count, lanes) if m > tall else None
+    n, transposed = finish.length, spec.attr("transposed")
+    staged = Staged(dtype, m, tall, count, lanes) if m > tall and not transposed else None
     for task in emit.loop(frame.first, frame.last):
         item, block = sizes.split(task, (1, sizes.ceildiv(n, width)))
         left = memory.at(frame.inputs[0], item * (m * k), dtype)
         right = memory.at(frame.inputs[1], item * (k * n), dtype)
         stop = sizes.least(block * width + width, n)
+        if transposed:
+            along = lines.Lines(left, right, dtype, k, n, lanes)
+            along.multiply(m, (block * width, stop), partial(_row, finish, item * m))
+            continue
         for column in emit.loop(block * width, stop, count * lanes):
             places = [column + i * lanes for i in range(count)]
             vectors = [(place, finish.mask(place, n, count * lanes)) for place in places]
@@ -60,6 +66,11 @@ def emit_matmul(spec: Spec, machine: Machine) -> None:
                 write = finish.row(item * m + r)
                 for place, mask in vectors:
                     write(place, mask, sums.pop(0))
+
+
+def _row(finish: rows.Finish, top: Size, number: int) -> Callable[..., None]:
+    """What writes row `number` behind row `top`."""
+    return finish.row(top + number)
 
 
 @dataclass(frozen=True)
@@ -195,15 +206,13 @@ def launch(spec: Spec) -> Launch:
 
 
 def supports(spec: Spec) -> str | None:
-    """float32 and float64, both sides alike; few rows, and a b that is not transposed."""
+    """float32 and float64, both sides alike; few rows."""
     dtypes = {operand.dtype for operand in spec.operands}
     if len(dtypes) > 1 or not dtypes <= set(DTYPES):
         return f"wanted float32 or float64 on both sides, got {' and '.join(sorted(dtypes))}"
     m = _extents(spec)[1]
     if not isinstance(m, int) or m > ROWS:
         return f"wanted up to {ROWS} rows, got {m}"
-    if spec.attr("transposed"):
-        return "it takes no transposed b"
     if spec.prologue or spec.beside or spec.source or spec.gate:
         return "it takes no prologue, and no product beside it"
     return bodies.unsupported(spec.epilogue)

@@ -80,9 +80,8 @@ def _lies_well(operation: Any) -> bool:
     """Whether a few rows are multiplied by a right side where it lies."""
     a, b = map(m.tensor, operation.operands)
     rows = Shape(a.shape[-2:-1] if a.rank == b.rank else a.shape[:-1]).static
-    _, transposed = _behind(operation.operands[1])
     few = rows is not None and prod(rows) <= matmul.ROWS
-    return a.dtype.name in matmul.DTYPES and not transposed and few
+    return a.dtype.name in matmul.DTYPES and few
 
 
 def _sum_of_products(operation: Any, a: Any) -> Any:
