@@ -157,13 +157,14 @@ def _emit(frame: _frame.Frame, shared: mma.DynamicShared, m: Size, ways: Sequenc
     emit.either(emit.compare("less_equal", m, way.most), [], this, rest)
 
 
-def _one_each(ways: Sequence[Way]) -> bool:
-    """Whether there is about a block for each multiprocessor, which two would not share well.
+def _shared(way: Way) -> int:
+    """Bytes of a block: where strips make about one for each multiprocessor, two share none.
 
     While a kernel in front ends, blocks go where there is room: two of them to one, none to others.
     """
-    some = range(_handover.PROCESSORS // 2 + 1, _handover.PROCESSORS + 1)
-    return all(way.blocks in some for way in ways)
+    most = _handover.PROCESSORS
+    one_each = isinstance(way.blocks, int) and most // 2 < way.blocks <= most
+    return max(way.shared, ALONE) if way.most is not None and one_each else way.shared
 
 
 def launch(spec: Spec, ways: Sequence[Way]) -> Launch:
@@ -180,7 +181,7 @@ def launch(spec: Spec, ways: Sequence[Way]) -> Launch:
         (fold("max", 1, grid), 1, 1),
         reduce(partial(fold, "add"), work),
         (staging.THREADS, 1, 1),
-        max(ALONE if _one_each(ways) else 0, *(way.shared for way in ways)),
+        max(map(_shared, ways)),
         workspace=max(way.workspace for way in ways),
         counters=max(way.counters for way in ways),
     )

@@ -2,9 +2,9 @@
 
 A consumer has 64 columns of the result and all rows of the tile. Its lanes read the weights of
 their fragments as they came, and widen a run of them while the products of the run before are in
-flight, and ask for the next one in front of those. x is b. The sums of
-a group are multiplied by its scales in float32, as in `products.scaled`. So rows and columns have
-changed places in registers, which the way out turns.
+flight, and ask for the next one in front of those. x is b. The sums of a group are multiplied by
+its scales in float32, as in `products.scaled`. So rows and columns have changed places in
+registers, which the way out turns.
 
 Minimums are multiplied by the sums of x's groups (`products.minimums`), of which each warp makes
 those of some rows of a stage for all of its warpgroup.
