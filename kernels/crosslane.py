@@ -53,6 +53,22 @@ def across(value: Any, combine: Callable[[Any, Any], Any]) -> Any:
     return vector.extract(value, [], [0]) if isinstance(value.type, ir.VectorType) else value
 
 
+def sums(vectors: Sequence[Any]) -> Any:
+    """The sums of the lanes of as many vectors as each has lanes, a power of two, in their order.
+
+    Neighbours first, then pairs of those, and so on.
+    """
+    lanes, together = len(vectors), 1
+    while len(vectors) > 1:
+        # Of runs of so many lanes, one vector's and the other's in turns: the first, the second.
+        low = [lane if not lane & together else lane - together + lanes for lane in range(lanes)]
+        high = [each + together for each in low]
+        pairs = zip(vectors[::2], vectors[1::2], strict=True)
+        vectors = [shuffle(a, b, low) + shuffle(a, b, high) for a, b in pairs]
+        together *= 2
+    return vectors[0]
+
+
 def transposed(rows: Sequence[Any], piece: int = 1) -> list[Any]:
     """The columns of a square tile of as many vectors as each has lanes, a power of two.
 

@@ -50,7 +50,7 @@ class Lines:
     ) -> None:
         wide = self.lanes // len(some)
         for column in emit.loop(*columns, wide):
-            sums = folded(self._sums(some, column, wide))
+            sums = crosslane.sums(self._sums(some, column, wide))
             mask = host.first_lanes(sizes.least(self.n - column, wide), self.lanes)
             for number, r in enumerate(some):
                 own = [number * wide + i % wide for i in range(self.lanes)]
@@ -76,19 +76,3 @@ class Lines:
         if isinstance(self.k, int) and self.k % self.lanes == 0:
             return found
         return add(whole, found, host.first_lanes(self.k - whole, self.lanes))
-
-
-def folded(vectors: Sequence[Any]) -> Any:
-    """The sums of the lanes of as many vectors as each has lanes, a power of two, in their order.
-
-    Neighbours first, then pairs of those, and so on.
-    """
-    lanes, together = len(vectors), 1
-    while len(vectors) > 1:
-        # Of runs of so many lanes, one vector's and the other's in turns: the first, the second.
-        low = [lane if not lane & together else lane - together + lanes for lane in range(lanes)]
-        high = [each + together for each in low]
-        pairs = zip(vectors[::2], vectors[1::2], strict=True)
-        vectors = [crosslane.shuffle(a, b, low) + crosslane.shuffle(a, b, high) for a, b in pairs]
-        together *= 2
-    return vectors[0]
