@@ -1,20 +1,20 @@
-"""a @ b of a few rows by a b that is read where it lies: to pack it would take longer.
+"""a @ b by a b that is read where it lies: to pack it would take longer.
 
-A task is all rows by a block of columns, whose sums stay in registers along all of k: the fewer
-rows, the more columns, so that b is read in long stretches of its rows. As those lie far apart,
-what comes some steps later is asked for. A sum takes its products in the order of k, so that a
-row's bits do not depend on the others. By a transposed b sums are made along k (`products.lines`).
+A task is some rows by a block of columns, whose sums stay in registers along k: the fewer rows, the
+more columns, so that b is read in long stretches of its rows. As those lie far apart, what comes
+some steps later is asked for. A sum takes its products in the order of k, so that a row's bits do
+not depend on the others. By a transposed b sums of a few rows are made along k (`products.lines`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from heddle.kernels import bodies, emit, host, memory, rows, sizes
-from heddle.kernels.cpu.products import lines
+from heddle.kernels.cpu.products import lines, unpacked
 from heddle.kernels.memory import LINE
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
@@ -23,142 +23,103 @@ from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 DTYPES = ("float32", "float64")
 """Of both sides."""
 
-ROWS = 12
-"""Rows at most: by two vectors of columns they fill the registers of AVX-512, as half of them do
-those of AVX2, which goes through a block twice."""
+FEW = 12
+"""Rows that are few, at most: by two vectors of columns they fill the registers of AVX-512, as half
+of them do those of AVX2, which goes through a block twice."""
 
 WIDE = 8
-"""Lines of a row of b that a block has at most."""
+"""Lines of a row of b that a block of a few rows has at most."""
 
-AHEAD = 8
-"""Steps from what is read of b to what is asked for."""
+STRIP = 2
+"""Those that a block of more rows has: a tile of registers then has many rows."""
 
-DEPTH = 128
-"""Steps of a block that are on the stack at once where rows are more than a tile's."""
+TALL, SHORT = 96, {False: 28, True: 64}
+"""Rows of a task at most, and at least where they are shared out: more if b is to be turned."""
+
+TASKS = 16
+"""Tasks that a product has if its rows suffice, so that threads end together."""
+
+LINES = 8
+"""Columns of a transposed b that are few, at most: its lines and those of a are multiplied."""
+
+LATE = 1 << 24
+"""Products of elements at most by a b that is not known before the call; half as many by one that
+is to be turned. Beyond, it is better packed."""
+
+EARLY = 1 << 25
+"""The same by a b that would be packed before the call."""
+
+NARROW, SHALLOW = 72, 48
+"""Columns, or rows, that it then has at most: panels, and tiles of AMX, would be partly empty."""
+
+
+def pays(shape: tuple[int | None, int | None, int | None], turned: bool, early: bool) -> bool:
+    """Whether m rows of k elements, n columns, are faster so than by panels; None is not known.
+
+    The right side is known `early`, so that panels cost nothing, or it is to be `turned`.
+    """
+    m, k, n = shape
+    if early and n is not None and n <= LINES:
+        return True
+    if m is not None and m <= FEW:
+        return not early
+    if m is None or k is None or n is None:
+        return False
+    if early:
+        return (n <= NARROW or k <= SHALLOW) and m * k * n <= EARLY
+    return m * k * n <= LATE >> turned
 
 
 def emit_matmul(spec: Spec, machine: Machine) -> None:
     """Emits the loop over tasks."""
     frame = host.frame(spec, machine)
     dtype, (_, m, k) = spec.operands[0].dtype, frame.shape(_extents(spec))
-    lanes, width = host.lanes_for(machine, [dtype]), _columns(spec)
-    registers = machine.vector_bytes // 2
-    tall = -(-m // -(-m // _most_rows(registers))) if m else 1
-    count = _divisor(width // lanes, _vectors(tall, registers))
-    finish = rows.Finish(frame, lanes)
-    n, transposed = finish.length, spec.attr("transposed")
-    staged = Staged(dtype, m, tall, count, lanes) if m > tall and not transposed else None
+    lanes, registers = host.lanes_for(machine, [dtype]), machine.vector_bytes // 2
+    finish, cut, transposed = rows.Finish(frame, lanes), cut_of(spec), bool(spec.attr("transposed"))
+    n = finish.length
+    parts, blocks = sizes.ceildiv(m, cut.rows), sizes.ceildiv(n, cut.columns)
     for task in emit.loop(frame.first, frame.last):
-        item, block = sizes.split(task, (1, sizes.ceildiv(n, width)))
-        left = memory.at(frame.inputs[0], item * (m * k), dtype)
+        item, number, block = sizes.split(task, (1, parts, blocks))
+        top, column = number * cut.rows, block * cut.columns
+        row = item * m + top
+        left = memory.at(frame.inputs[0], row * k, dtype)
         right = memory.at(frame.inputs[1], item * (k * n), dtype)
-        stop = sizes.least(block * width + width, n)
-        if transposed:
+        if along_k(spec):
             along = lines.Lines(left, right, dtype, k, n, lanes)
-            along.multiply(m, (block * width, stop), partial(_row, finish, item * m))
+            span = column, sizes.least(column + cut.columns, n)
+            if not isinstance(m, int):
+                along.multiply(sizes.least(cut.rows, m - top), span, partial(_row, finish, row))
+            else:
+                for height in unpacked.counts(m, cut.rows, number):
+                    along.multiply(height, span, partial(_row, finish, row))
             continue
-        for column in emit.loop(block * width, stop, count * lanes):
-            places = [column + i * lanes for i in range(count)]
-            vectors = [(place, finish.mask(place, n, count * lanes)) for place in places]
-            sides = Sides(left, right, dtype, k, n, vectors, lanes)
-            sums = staged.sums(sides) if staged else sides.sums(range(m), k, sides.row)
-            for r in range(m):
-                write = finish.row(item * m + r)
-                for place, mask in vectors:
-                    write(place, mask, sums.pop(0))
+        for height in unpacked.counts(m, cut.rows, number):
+            most = _vectors(min(height, _most_rows(registers)), registers) * lanes
+            for width in unpacked.counts(n, cut.columns, block):
+                places = [(column + i, i + lanes <= width) for i in range(0, width, lanes)]
+                for begin in range(0, len(places), most // lanes):
+                    some = places[begin : begin + most // lanes]
+                    columns = [(at, _mask(finish, at, whole)) for at, whole in some]
+                    part = unpacked.Part(left, right, dtype, k, n, transposed, row, columns, lanes)
+                    unpacked.Strip(finish, part, height).multiply(part)
 
 
-def _row(finish: rows.Finish, top: Size, number: int) -> Callable[..., None]:
+def along_k(spec: Spec) -> bool:
+    """Whether sums are made along k: of lines of both sides, one of which has few."""
+    m, n = _extents(spec)[1], spec.result.shape[-1]
+    few = isinstance(m, int) and m <= FEW
+    return bool(spec.attr("transposed")) and (few or (isinstance(n, int) and n <= LINES))
+
+
+def _row(finish: rows.Finish, top: Size, number: Size) -> Callable[..., None]:
     """What writes row `number` behind row `top`."""
     return finish.row(top + number)
 
 
-@dataclass(frozen=True)
-class Sides:
-    """Rows of `k` elements from `left` on, and k rows of `n` from `right` on.
-
-    Of these `vectors` of so many `lanes` are multiplied: their columns, and masks.
-    """
-
-    left: Any
-    right: Any
-    dtype: str
-    k: Size
-    n: Size
-    vectors: Sequence[tuple[Size, Any]]
-    lanes: int
-
-    def row(self, at: Size) -> list[Any]:
-        """The vectors of a row of b; asks for those of another one."""
-        asked = sizes.least(at + AHEAD, self.k - 1) * self.n + self.vectors[0][0]
-        for line in range(0, len(self.vectors) * self.lanes, LINE // emit.ITEM_SIZE[self.dtype]):
-            memory.prefetch(self.right, asked + line, self.dtype)
-        places = ((at * self.n + column, mask) for column, mask in self.vectors)
-        return [memory.load(self.right, i, self.dtype, self.lanes, mask) for i, mask in places]
-
-    def sums(
-        self,
-        some: range,
-        steps: Size,
-        row: Callable[[Size], list[Any]],
-        start: Size = 0,
-        before: Sequence[Any] = (),
-    ) -> list[Any]:
-        """The products of some rows from step `start` on added to those `before`, row by row.
-
-        `row(i)` is what step `start + i` takes of b.
-        """
-        count = len(self.vectors)
-
-        def add(i: Size, *sums: Any) -> list[Any]:
-            b, found = row(i), []
-            for number, r in enumerate(some):
-                a = memory.load(self.left, r * self.k + start + i, self.dtype)
-                own = sums[number * count : (number + 1) * count]
-                pairs = zip(b, own, strict=True)
-                found += [emit.fma(emit.splat(a, self.lanes), x, total) for x, total in pairs]
-            return found
-
-        zero = emit.constant(emit.register_type(self.dtype), 0, self.lanes)
-        return emit.carry(0, steps, 1, before or [zero] * (len(some) * count), add)
-
-
-class Staged:
-    """Sums of more rows than a tile has; made in the function's entry block.
-
-    Each tile reads what the first one has put on the stack: in memory, rows of b may lie so that
-    they share a few sets of the first cache.
-    """
-
-    def __init__(self, dtype: str, m: int, tall: int, count: int, lanes: int) -> None:
-        self._tiles = [range(top, min(top + tall, m)) for top in range(0, m, tall)]
-        size = count * lanes * emit.ITEM_SIZE[dtype]
-        self._b, self._sums = (host.byte_buffer(each * size) for each in (DEPTH, m))
-
-    def sums(self, sides: Sides) -> list[Any]:
-        """Those of all rows, row by row."""
-        dtype, lanes, count = sides.dtype, sides.lanes, len(sides.vectors)
-
-        def b_at(i: Size) -> list[Any]:
-            places = range(0, count * lanes, lanes)
-            return [memory.load(self._b, i * (count * lanes) + p, dtype, lanes) for p in places]
-
-        for start in emit.loop(0, sizes.greatest(sides.k, 1), DEPTH):
-            steps = sizes.least(start + DEPTH, sides.k) - start
-            for i in emit.loop(0, steps):
-                for number, value in enumerate(sides.row(start + i)):
-                    memory.store(value, self._b, (i * count + number) * lanes, dtype)
-            # The sums before the first step are zero, whatever lies on the stack.
-            kept = emit.select(emit.compare("greater", start, 0), emit.index(lanes), 0)
-            mask = host.first_lanes(kept, lanes)
-            for some in self._tiles:
-                places = [i * lanes for i in range(some.start * count, some.stop * count)]
-                before = [memory.load(self._sums, p, dtype, lanes, mask) for p in places]
-                sums = sides.sums(some, steps, b_at, start, before)
-                for place, value in zip(places, sums, strict=True):
-                    memory.store(value, self._sums, place, dtype)
-        total = self._tiles[-1].stop * count
-        return [memory.load(self._sums, i * lanes, dtype, lanes) for i in range(total)]
+def _mask(finish: rows.Finish, column: Size, whole: bool) -> Any:
+    """That of a vector of columns; none where it is known that all are there."""
+    known = whole and isinstance(finish.length, int)
+    return None if known else finish.mask(column, finish.length, finish.lanes)
 
 
 def _vectors(rows: int, registers: int) -> int:
@@ -171,21 +132,30 @@ def _most_rows(registers: int) -> int:
     return (registers - 1) // 2 - 1
 
 
-def _divisor(count: int, most: int) -> int:
-    """The greatest divisor of `count` up to `most`."""
-    return max(each for each in range(1, most + 1) if count % each == 0)
+@dataclass(frozen=True)
+class Cut:
+    """Rows, and columns, of a task."""
+
+    rows: int
+    columns: int
 
 
-def _columns(spec: Spec) -> int:
-    """Columns of a task, in whole lines: about as many in each where all are known."""
+def cut_of(spec: Spec) -> Cut:
+    """How a product's rows and columns are shared out: evenly, and columns in whole lines."""
     m, n = _extents(spec)[1], spec.result.shape[-1]
     line = LINE // emit.ITEM_SIZE[spec.operands[0].dtype]
-    assert isinstance(m, int)
+    if not isinstance(m, int):
+        return Cut(TALL, STRIP * line)
+    if m > FEW:
+        across = max(1, -(-n // (STRIP * line))) if isinstance(n, int) else 1
+        least = SHORT[bool(spec.attr("transposed"))]
+        parts = max(-(-m // TALL), min(-(-TASKS // across), m // least))
+        return Cut(-(-m // parts), STRIP * line)
     most = min(WIDE, _vectors(max(m, 1), 32))
     if isinstance(n, int) and n > 0:
-        lines = -(-n // line)
-        most = -(-lines // -(-lines // most))
-    return most * line
+        many = -(-n // line)
+        most = -(-many // -(-many // most))
+    return Cut(max(m, 1), most * line)
 
 
 def _extents(spec: Spec) -> tuple[Expr, Expr, Expr]:
@@ -197,22 +167,23 @@ def _extents(spec: Spec) -> tuple[Expr, Expr, Expr]:
 
 
 def launch(spec: Spec) -> Launch:
-    """One task for all rows by a block of columns of each batch."""
-    (batch, m, k), n = _extents(spec), spec.result.shape[-1]
-    tasks = fold("mul", batch, fold("ceildiv", n, _columns(spec)))
-    each = fold("add", fold("mul", k, 2), bodies.work(spec.epilogue))
+    """One task for some rows by a block of columns of each batch."""
+    (batch, m, k), n, cut = _extents(spec), spec.result.shape[-1], cut_of(spec)
+    tasks = product((batch, fold("ceildiv", m, cut.rows), fold("ceildiv", n, cut.columns)))
+    # A core multiplies and adds some four times as fast as it does anything else.
+    each = fold("add", fold("ceildiv", k, 2), bodies.work(spec.epilogue))
     read = product((*spec.operands[1].shape, emit.ITEM_SIZE[spec.operands[1].dtype]))
     return Launch((tasks, 1, 1), fold("max", product((batch, m, n, each)), read))
 
 
 def supports(spec: Spec) -> str | None:
-    """float32 and float64, both sides alike; few rows."""
+    """float32 and float64, both sides alike; a known number of rows."""
     dtypes = {operand.dtype for operand in spec.operands}
     if len(dtypes) > 1 or not dtypes <= set(DTYPES):
         return f"wanted float32 or float64 on both sides, got {' and '.join(sorted(dtypes))}"
     m = _extents(spec)[1]
-    if not isinstance(m, int) or m > ROWS:
-        return f"wanted up to {ROWS} rows, got {m}"
+    if not isinstance(m, int) and not along_k(spec):
+        return f"wanted a known number of rows, got {m}"
     if spec.prologue or spec.beside or spec.source or spec.gate:
         return "it takes no prologue, and no product beside it"
     return bodies.unsupported(spec.epilogue)

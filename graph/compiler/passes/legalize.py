@@ -8,6 +8,7 @@ from typing import Any
 
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.minimums import without_minimums
+from heddle.graph.compiler.specs import folded_transpose
 from heddle.graph.dtype import DType
 from heddle.graph.ops.rounded import LARGEST, LEAST
 from heddle.graph.ops.windows import MOVES
@@ -73,21 +74,28 @@ def _matmul(operation: Any) -> Any:
 
 
 def _matmul_of_panels(operation: Any) -> Any:
-    """One column is a sum of products, of which a panel would have 32; others as `_matmul`.
+    """One column is a sum of products, of which a panel would have 32, and k of 1 products alone.
 
-    Beside other products of its left side it stays one: they share a kernel, and a norm in it.
+    Others are as `_matmul` says. Beside other products of its left side it stays one: they share a
+    kernel, and a norm in it.
     """
     a, b = operation.operands
     shape, result = m.tensor(b).shape, m.tensor(operation.results[0])
     beside = any(user != operation and m.name(user) == "matmul" for user in m.users(a))
-    if shape[-1] != 1 or beside:
+    if 1 not in shape[-2:] or beside:
         return _matmul(operation)
     wide = result.dtype if result.dtype.size > 4 else DType.float32
-    row = m.create(operation, "reshape", [b], shape=Shape((*shape[:-2], 1, shape[-2])))
-    sides = [m.cast(operation, side, wide) for side in (a, row)]
-    terms = m.create(operation, "mul", sides)
-    total = m.create(operation, "sum", [terms], axis=m.tensor(terms).rank - 1)
-    return m.cast(operation, total, result.dtype)
+    axis, above = 1, m.owner(a)
+    if shape[-2] != 1 and folded_transpose(above):  # sums go down the columns of what is transposed
+        axis, a = 2, above.operands[0]  # type: ignore[union-attr]
+    elif shape[-1] == 1:
+        b = m.create(operation, "reshape", [b], shape=Shape((*shape[:-2], 1, shape[-2])))
+    terms = m.create(operation, "mul", [m.cast(operation, side, wide) for side in (a, b)])
+    if shape[-2] != 1:
+        terms = m.create(operation, "sum", [terms], axis=m.tensor(terms).rank - axis)
+    if axis == 2:
+        terms = m.create(operation, "reshape", [terms], shape=result.shape)
+    return m.cast(operation, terms, result.dtype)
 
 
 def _spread(operation: Any, value: Any, shape: Shape) -> Any:

@@ -54,11 +54,14 @@ def pack(module: Any, kind: str) -> None:
 
 def _rewrite(operation: Any, early: set[Any]) -> Callable[[Any, Any], Any] | None:
     rewrite = REWRITES.get(m.name(operation))
-    if rewrite is _matmul and operation.operands[1] not in early:
-        if _is_row(operation):
+    if rewrite is _matmul:
+        known = operation.operands[1] in early
+        if not known and _is_row(operation):
             return _sum_of_products
-        if _lies_well(operation):
-            return None
+        if _is_better_turned(operation, early):
+            return _turned
+        if _lies_well(operation, known):
+            return _laid_out if known else None
     return rewrite
 
 
@@ -76,12 +79,66 @@ def _is_row(operation: Any) -> bool:
     return a.rank == b.rank and a.shape[-2] == 1
 
 
-def _lies_well(operation: Any) -> bool:
-    """Whether a few rows are multiplied by a right side where it lies."""
+def _lies_well(operation: Any, known: bool) -> bool:
+    """Whether a right side, `known` before the call or not, is multiplied where it lies.
+
+    One that is known stays packed beside other products of its left side: they share a kernel.
+    """
+    users = m.users(operation.operands[0])
+    beside = known and any(each != operation and m.name(each) == "matmul" for each in users)
+    turned = not known and folded_transpose(m.owner(operation.operands[1]))
+    pays = matmul.pays(_sizes(operation), turned, known)
+    return pays and not beside and _are_wide(operation)
+
+
+def _are_wide(operation: Any) -> bool:
+    """Whether both sides are of a dtype that is multiplied where it lies."""
+    a, b = (m.tensor(operand).dtype for operand in operation.operands)
+    return a is b and a.name in matmul.DTYPES
+
+
+def _sizes(operation: Any) -> tuple[int | None, int | None, int | None]:
+    """Rows by one right side, elements of a row, and columns, where they are known."""
     a, b = map(m.tensor, operation.operands)
     rows = Shape(a.shape[-2:-1] if a.rank == b.rank else a.shape[:-1]).static
-    few = rows is not None and prod(rows) <= matmul.ROWS
-    return a.dtype.name in matmul.DTYPES and few
+    return None if rows is None else prod(rows), a.shape[-1].static, b.shape[-1].static
+
+
+def _is_better_turned(operation: Any, early: set[Any]) -> bool:
+    """Whether a left side is a transposed one that nothing has turned before the call, and large.
+
+    To turn the right side and the result moves less then.
+    """
+    a, b = operation.operands
+    if a in early or not folded_transpose(m.owner(a)) or m.tensor(a).rank != m.tensor(b).rank:
+        return False
+    count, k, n = _sizes(operation)
+    if count is None or k is None or n is None or n * (k + count) >= k * count:
+        return False
+    return _are_wide(operation) and matmul.pays((n, k, count), False, False)
+
+
+def _turned(operation: Any, a: Any) -> Any:
+    """The transposed product of both sides transposed, in turns: a few rows by a as it lies."""
+    b, attrs = operation.operands[1], m.attrs(operation)
+    above = m.owner(a).operands[0]  # type: ignore[union-attr]
+    product = m.create(operation, "matmul", [m.turned(operation, b), above], **attrs)
+    return m.turned(operation, product)
+
+
+def _laid_out(operation: Any, a: Any) -> Any:
+    """By a right side in lines that suit it: along k if there are few columns.
+
+    A product sees through a transpose, but not through what is behind one.
+    """
+    b = operation.operands[1]
+    along = m.tensor(b).shape[-1].static
+    few, turned = along is not None and along <= matmul.LINES, folded_transpose(m.owner(b))
+    if few and not turned:
+        b = m.turned(operation, m.turned(operation, b))
+    elif turned and not few:
+        b = m.create(operation, "reshape", [b], shape=m.tensor(b).shape)
+    return m.create(operation, "matmul", [a, b], **m.attrs(operation))
 
 
 def _sum_of_products(operation: Any, a: Any) -> Any:

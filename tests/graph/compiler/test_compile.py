@@ -19,12 +19,12 @@ from heddle.runtime.errors import CompileError, GraphError
 
 F32 = DType.float32
 LEVEL = "cpu:x86-64-v3"
-W = np.arange(12, dtype=np.float32).reshape(3, 4)
+W = np.arange(36, dtype=np.float32).reshape(9, 4)
 
 
 def linear():
     with Graph("linear", [TensorType(F32, (Dim("batch", 1, 8), 4))]) as graph:
-        w = graph.add_weight(Weight("w", F32, (3, 4)))
+        w = graph.add_weight(Weight("w", F32, (9, 4)))
         graph.output(ops.relu(graph.inputs[0] @ w.T))
     return graph
 
@@ -181,8 +181,8 @@ def test_what_no_kernel_takes_is_refused_with_the_reason():
             {"w": np.ma.masked_array(W, W > 1)},
             "weight 'w': wanted an array without a mask, got one with",
         ),
-        ({"w": W[:2]}, "weight 'w': wanted float32[3, 4], got float32[2, 4]"),
-        ({"w": W.astype("float64")}, "weight 'w': wanted float32[3, 4], got float64[3, 4]"),
+        ({"w": W[:2]}, "weight 'w': wanted float32[9, 4], got float32[2, 4]"),
+        ({"w": W.astype("float64")}, "weight 'w': wanted float32[9, 4], got float64[9, 4]"),
     ],
 )
 def test_wrong_weights(weights, message):
@@ -215,7 +215,7 @@ def test_returned_as_it_is():
     """Inputs, weights, constants, reshapes and one value twice: copies, not kernels."""
     with Graph("copies", [TensorType(F32, ("n", 4))]) as graph:
         (x,) = graph.inputs
-        w = graph.add_weight(Weight("w", F32, (3, 4)))
+        w = graph.add_weight(Weight("w", F32, (9, 4)))
         y = x + 1.0
         outputs = [x, w, ops.reshape(x, (-1,)), y, ops.reshape(y, (4, "n")), y, w * 2.0]
         graph.output(*outputs, graph.constant(np.arange(3, dtype=np.int8)))
@@ -240,14 +240,14 @@ def test_returned_as_it_is():
 @pytest.mark.parametrize(
     ("dtype", "rows", "k", "levels"),
     [
-        (DType.float32, 13, 16, ["x86-64-v3", "x86-64-v4"]),
-        (DType.float32, 13, 17, ["x86-64-v3", "x86-64-v4", "sapphirerapids"]),
+        (DType.float32, 1300, 16, ["x86-64-v3", "x86-64-v4"]),
+        (DType.float32, 1300, 17, ["x86-64-v3", "x86-64-v4", "sapphirerapids"]),
         (DType.bfloat16, 3, 17, ["x86-64-v3", "x86-64-v4", "cooperlake", "sapphirerapids"]),
     ],
 )
 def test_a_level_has_code_of_its_own_where_it_differs(dtype, rows, k, levels):
     """Dot products and tiles are for products of bfloat16, not for the packing beside them."""
-    with Graph("product", [TensorType(dtype, (rows, k)), TensorType(dtype, (k, 5))]) as graph:
+    with Graph("product", [TensorType(dtype, (rows, k)), TensorType(dtype, (k, 900))]) as graph:
         graph.output(graph.inputs[0].tensor @ graph.inputs[1].tensor)
     (program,) = compile(graph, "cpu").programs
     archs = {

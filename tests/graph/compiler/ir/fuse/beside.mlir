@@ -25,43 +25,49 @@ module {
     %3 = weight() {name = "b"} : () -> f32[8]
     %4 = fused(%0) ({
     ^bb0(%arg2: f32[8, 8]):
-      %11 = pack_b(%arg2) {group = 1 : i64, transposed = false} : (f32[8, 8]) -> f32[1, 8, 32]
-      yield(%11) : (f32[1, 8, 32]) -> ()
+      %12 = pack_b(%arg2) {group = 1 : i64, transposed = false} : (f32[8, 8]) -> f32[1, 8, 32]
+      yield(%12) : (f32[1, 8, 32]) -> ()
     }) : (f32[8, 8]) -> f32[1, 8, 32]
-    %5 = fused(%arg1, %4) ({
-    ^bb0(%arg2: f32[n, 8], %arg3: f32[1, 8, 32]):
-      %11 = matmul_packed(%arg2, %arg3) {columns = "8"} : (f32[n, 8], f32[1, 8, 32]) -> f32[n, 8]
-      yield(%11) : (f32[n, 8]) -> ()
-    }) : (f32[n, 8], f32[1, 8, 32]) -> f32[n, 8]
-    %6 = fused(%1) ({
+    %5 = fused(%0) ({
     ^bb0(%arg2: f32[8, 8]):
-      %11 = pack_b(%arg2) {group = 1 : i64, transposed = false} : (f32[8, 8]) -> f32[1, 8, 32]
-      yield(%11) : (f32[1, 8, 32]) -> ()
+      %12 = transpose(%arg2) {permutation = array<i64: 1, 0>} : (f32[8, 8]) -> f32[8, 8]
+      yield(%12) : (f32[8, 8]) -> ()
+    }) : (f32[8, 8]) -> f32[8, 8]
+    %6 = fused(%arg1, %5) ({
+    ^bb0(%arg2: f32[n, 8], %arg3: f32[8, 8]):
+      %12 = transpose(%arg3) {permutation = array<i64: 1, 0>} : (f32[8, 8]) -> f32[8, 8]
+      %13 = matmul(%arg2, %12) {precision = "full"} : (f32[n, 8], f32[8, 8]) -> f32[n, 8]
+      yield(%13) : (f32[n, 8]) -> ()
+    }) : (f32[n, 8], f32[8, 8]) -> f32[n, 8]
+    %7 = fused(%1) ({
+    ^bb0(%arg2: f32[8, 8]):
+      %12 = pack_b(%arg2) {group = 1 : i64, transposed = false} : (f32[8, 8]) -> f32[1, 8, 32]
+      yield(%12) : (f32[1, 8, 32]) -> ()
     }) : (f32[8, 8]) -> f32[1, 8, 32]
-    %7:2 = fused(%arg0, %4, %3, %6) ({
+    %8:2 = fused(%arg0, %4, %3, %7) ({
     ^bb0(%arg2: f32[n, 8], %arg3: f32[1, 8, 32], %arg4: f32[8], %arg5: f32[1, 8, 32]):
-      %11 = matmul_packed(%arg2, %arg3) {columns = "8"} : (f32[n, 8], f32[1, 8, 32]) -> f32[n, 8]
-      %12 = add(%11, %arg4) : (f32[n, 8], f32[8]) -> f32[n, 8]
-      %13 = matmul_packed(%arg2, %arg5) {columns = "8"} : (f32[n, 8], f32[1, 8, 32]) -> f32[n, 8]
-      %14 = gelu(%13) {approximate = "none"} : (f32[n, 8]) -> f32[n, 8]
-      yield(%12, %14) : (f32[n, 8], f32[n, 8]) -> ()
+      %12 = matmul_packed(%arg2, %arg3) {columns = "8"} : (f32[n, 8], f32[1, 8, 32]) -> f32[n, 8]
+      %13 = add(%12, %arg4) : (f32[n, 8], f32[8]) -> f32[n, 8]
+      %14 = matmul_packed(%arg2, %arg5) {columns = "8"} : (f32[n, 8], f32[1, 8, 32]) -> f32[n, 8]
+      %15 = gelu(%14) {approximate = "none"} : (f32[n, 8]) -> f32[n, 8]
+      yield(%13, %15) : (f32[n, 8], f32[n, 8]) -> ()
     }) : (f32[n, 8], f32[1, 8, 32], f32[8], f32[1, 8, 32]) -> (f32[n, 8], f32[n, 8])
-    %8 = fused(%7#0) ({
+    %9 = fused(%8#0) ({
     ^bb0(%arg2: f32[n, 8]):
-      %11 = softmax(%arg2) {axis = 1 : i64} : (f32[n, 8]) -> f32[n, 8]
-      yield(%11) : (f32[n, 8]) -> ()
-    }) : (f32[n, 8]) -> f32[n, 8]
-    %9 = fused(%2) ({
-    ^bb0(%arg2: f32[8, 8]):
-      %11 = pack_b(%arg2) {group = 1 : i64, transposed = false} : (f32[8, 8]) -> f32[1, 8, 32]
-      yield(%11) : (f32[1, 8, 32]) -> ()
-    }) : (f32[8, 8]) -> f32[1, 8, 32]
-    %10 = fused(%arg0, %9, %8) ({
-    ^bb0(%arg2: f32[n, 8], %arg3: f32[1, 8, 32], %arg4: f32[n, 8]):
-      %11 = matmul_packed(%arg2, %arg3) {columns = "8"} : (f32[n, 8], f32[1, 8, 32]) -> f32[n, 8]
-      %12 = add(%11, %arg4) : (f32[n, 8], f32[n, 8]) -> f32[n, 8]
+      %12 = softmax(%arg2) {axis = 1 : i64} : (f32[n, 8]) -> f32[n, 8]
       yield(%12) : (f32[n, 8]) -> ()
+    }) : (f32[n, 8]) -> f32[n, 8]
+    %10 = fused(%2) ({
+    ^bb0(%arg2: f32[8, 8]):
+      %12 = pack_b(%arg2) {group = 1 : i64, transposed = false} : (f32[8, 8]) -> f32[1, 8, 32]
+      yield(%12) : (f32[1, 8, 32]) -> ()
+    }) : (f32[8, 8]) -> f32[1, 8, 32]
+    %11 = fused(%arg0, %10, %9) ({
+    ^bb0(%arg2: f32[n, 8], %arg3: f32[1, 8, 32], %arg4: f32[n, 8]):
+      %12 = matmul_packed(%arg2, %arg3) {columns = "8"} : (f32[n, 8], f32[1, 8, 32]) -> f32[n, 8]
+      %13 = add(%12, %arg4) : (f32[n, 8], f32[n, 8]) -> f32[n, 8]
+      yield(%13) : (f32[n, 8]) -> ()
     }) : (f32[n, 8], f32[1, 8, 32], f32[n, 8]) -> f32[n, 8]
-    return %7#0, %7#1, %5, %8, %10 : f32[n, 8], f32[n, 8], f32[n, 8], f32[n, 8], f32[n, 8]
+    return %8#0, %8#1, %6, %9, %11 : f32[n, 8], f32[n, 8], f32[n, 8], f32[n, 8], f32[n, 8]
   }
 }

@@ -51,25 +51,27 @@ module {
     }) : (f32[n, 8], f32[8]) -> f32[n, 8]
     %8 = fused(%2) ({
     ^bb0(%arg2: f32[8, 8]):
-      %12 = pack_b(%arg2) {group = 1 : i64, transposed = false} : (f32[8, 8]) -> f32[1, 8, 32]
-      yield(%12) : (f32[1, 8, 32]) -> ()
-    }) : (f32[8, 8]) -> f32[1, 8, 32]
+      %12 = transpose(%arg2) {permutation = array<i64: 1, 0>} : (f32[8, 8]) -> f32[8, 8]
+      yield(%12) : (f32[8, 8]) -> ()
+    }) : (f32[8, 8]) -> f32[8, 8]
     %9 = fused(%7, %8, %7) ({
-    ^bb0(%arg2: f32[n, 8], %arg3: f32[1, 8, 32], %arg4: f32[n, 8]):
-      %12 = matmul_packed(%arg2, %arg3) {columns = "8"} : (f32[n, 8], f32[1, 8, 32]) -> f32[n, 8]
-      %13 = add(%12, %arg4) : (f32[n, 8], f32[n, 8]) -> f32[n, 8]
-      yield(%13) : (f32[n, 8]) -> ()
-    }) : (f32[n, 8], f32[1, 8, 32], f32[n, 8]) -> f32[n, 8]
+    ^bb0(%arg2: f32[n, 8], %arg3: f32[8, 8], %arg4: f32[n, 8]):
+      %12 = transpose(%arg3) {permutation = array<i64: 1, 0>} : (f32[8, 8]) -> f32[8, 8]
+      %13 = matmul(%arg2, %12) {precision = "full"} : (f32[n, 8], f32[8, 8]) -> f32[n, 8]
+      %14 = add(%13, %arg4) : (f32[n, 8], f32[n, 8]) -> f32[n, 8]
+      yield(%14) : (f32[n, 8]) -> ()
+    }) : (f32[n, 8], f32[8, 8], f32[n, 8]) -> f32[n, 8]
     %10 = fused(%arg0, %3) ({
     ^bb0(%arg2: f32[n, 8], %arg3: f32[8]):
       %12 = rms_norm(%arg2, %arg3) {epsilon = 1.000000e-05 : f64} : (f32[n, 8], f32[8]) -> f32[n, 8]
       yield(%12) : (f32[n, 8]) -> ()
     }) : (f32[n, 8], f32[8]) -> f32[n, 8]
     %11 = fused(%10, %8) ({
-    ^bb0(%arg2: f32[n, 8], %arg3: f32[1, 8, 32]):
-      %12 = matmul_packed(%arg2, %arg3) {columns = "8"} : (f32[n, 8], f32[1, 8, 32]) -> f32[n, 8]
-      yield(%12) : (f32[n, 8]) -> ()
-    }) : (f32[n, 8], f32[1, 8, 32]) -> f32[n, 8]
+    ^bb0(%arg2: f32[n, 8], %arg3: f32[8, 8]):
+      %12 = transpose(%arg3) {permutation = array<i64: 1, 0>} : (f32[8, 8]) -> f32[8, 8]
+      %13 = matmul(%arg2, %12) {precision = "full"} : (f32[n, 8], f32[8, 8]) -> f32[n, 8]
+      yield(%13) : (f32[n, 8]) -> ()
+    }) : (f32[n, 8], f32[8, 8]) -> f32[n, 8]
     return %6#0, %6#1, %9, %10, %11 : bf16[n, 8], bf16[n, 8], f32[n, 8], f32[n, 8], f32[n, 8]
   }
 }
