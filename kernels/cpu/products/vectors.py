@@ -108,8 +108,10 @@ def adder(
                 ask(at)
 
         size = emit.ITEM_SIZE[element]
-        # With AVX2 what each step would ask for, and its address, takes as many slots as its loads.
-        turn = TOGETHER if frame.machine.vector_bytes == 32 else 1
+        # What each step would ask for, and its address, takes as many slots as its loads. Few rows by
+        # vectors of 64 bytes wait for memory anyhow.
+        several = tile.height >= rows_of(frame.machine) // 2
+        turn = TOGETHER if several or frame.machine.vector_bytes == 32 else 1
         asks = []
         if tile.column is not None:
             asks.append(products_asks.own_elements(frame, tile, start, stop, lanes))
@@ -122,7 +124,6 @@ def adder(
             asks.append(products_asks.next_stretch(frame, tile, *ahead))
         # Tiles of one block may differ in height by one, and in width; a row's bits must not depend
         # on that.
-        several = tile.height >= rows_of(frame.machine) // 2
         copies = 1 if several else copies_of(2 * tile.height, step.latency)
         words_only = group == 1 or (isinstance(k, int) and k % group == 0)
         full = stop if words_only else sizes.least(stop, whole)
