@@ -46,6 +46,9 @@ LATE = 1 << 24
 """Products of elements at most by a b that is not known before the call; half as many by one that
 is to be turned. Beyond, it is better packed."""
 
+MEDIUM, MEDIUM_SIDE = 64, 1 << 19
+"""Rows at most by a larger one, if that stays in a second cache, and its elements."""
+
 EARLY = 1 << 25
 """The same by a b that would be packed before the call."""
 
@@ -59,7 +62,7 @@ def pays(shape: tuple[int | None, int | None, int | None], turned: bool, early: 
     The right side is known `early`, so that panels cost nothing, or it is to be `turned`.
     """
     m, k, n = shape
-    if early and n is not None and n <= LINES:
+    if n is not None and n <= LINES:
         return True
     if m is not None and m <= FEW:
         return not early
@@ -67,7 +70,7 @@ def pays(shape: tuple[int | None, int | None, int | None], turned: bool, early: 
         return False
     if early:
         return (n <= NARROW or k <= SHALLOW) and m * k * n <= EARLY
-    return m * k * n <= LATE >> turned
+    return m * k * n <= LATE >> turned or (m <= MEDIUM and k * n <= MEDIUM_SIDE and not turned)
 
 
 def emit_matmul(spec: Spec, machine: Machine) -> None:

@@ -3,9 +3,9 @@
 Where the right side is a weight, the packing runs once, when the model is loaded. bfloat16 is
 packed in pairs and multiplied as it is. Another left side of 16 bits is widened to float32 by a
 cast, which joins the kernel that computes it: a matmul reads each of its elements once for each
-panel. One row by a right side that is not known before reads that as it lies, as a sum of products,
-and so do a few rows of float32 and float64, which stay a matmul: to pack it takes longer than to
-multiply it.
+panel. One row by a right side that is not known before reads that as it lies, as a sum of products.
+So do small products of float32 and float64, which stay a matmul: to pack it takes longer than to
+multiply it, or its panels would be partly empty.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ def _rewrite(operation: Any, early: set[Any]) -> Callable[[Any, Any], Any] | Non
         if _is_better_turned(operation, early):
             return _turned
         if _lies_well(operation, known):
-            return _laid_out if known else None
+            rows, _, columns = _sizes(operation)
+            many = rows is None or rows > matmul.FEW
+            few = many and columns is not None and columns <= matmul.LINES
+            return _along_k if few else _by_rows if known else None
     return rewrite
 
 
@@ -126,17 +129,18 @@ def _turned(operation: Any, a: Any) -> Any:
     return m.turned(operation, product)
 
 
-def _laid_out(operation: Any, a: Any) -> Any:
-    """By a right side in lines that suit it: along k if there are few columns.
-
-    A product sees through a transpose, but not through what is behind one.
-    """
+def _along_k(operation: Any, a: Any) -> Any:
+    """By the few columns of a right side as lines, which a product sees behind a transpose."""
     b = operation.operands[1]
-    along = m.tensor(b).shape[-1].static
-    few, turned = along is not None and along <= matmul.LINES, folded_transpose(m.owner(b))
-    if few and not turned:
+    if not folded_transpose(m.owner(b)):
         b = m.turned(operation, m.turned(operation, b))
-    elif turned and not few:
+    return m.create(operation, "matmul", [a, b], **m.attrs(operation))
+
+
+def _by_rows(operation: Any, a: Any) -> Any:
+    """By the rows of a right side, which a product does not see behind a reshape."""
+    b = operation.operands[1]
+    if folded_transpose(m.owner(b)):
         b = m.create(operation, "reshape", [b], shape=m.tensor(b).shape)
     return m.create(operation, "matmul", [a, b], **m.attrs(operation))
 
