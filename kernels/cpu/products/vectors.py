@@ -108,8 +108,8 @@ def adder(
                 ask(at)
 
         size = emit.ITEM_SIZE[element]
-        # What each step would ask for, and its address, takes as many slots as its loads. Few rows by
-        # vectors of 64 bytes wait for memory anyhow.
+        # What each step would ask for, and its address, takes as many slots as its loads; few rows
+        # by vectors of 64 bytes wait for memory anyhow.
         several = tile.height >= rows_of(frame.machine) // 2
         turn = TOGETHER if several or frame.machine.vector_bytes == 32 else 1
         asks = []
