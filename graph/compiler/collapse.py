@@ -149,11 +149,10 @@ def _matmul(spec: Spec) -> _Map:
     rank = len(spec.result.shape)
     b = spec.operands[1]
     batch = tuple(range(rank - 2)) if len(b.shape) == rank else ()
-    n_first = spec.attr("transposed")
-    return [
-        (*range(rank - 1), None),
-        (*batch, *((rank - 1, None) if n_first else (None, rank - 1))),
-    ], {rank - 1}
+    right = (*batch, *((rank - 1, None) if spec.attr("transposed") else (None, rank - 1)))
+    if spec.attr("turned"):
+        return [(*range(rank - 2), None, rank - 2), right], {rank - 2, rank - 1}
+    return [(*range(rank - 1), None), right], {rank - 1}
 
 
 def _matmul_packed(spec: Spec) -> _Map:

@@ -14,7 +14,7 @@ from heddle.graph.dtype import DType
 from heddle.kernels import registry
 from heddle.kernels.spec import Attr, Body, Expr, Operand, Spec, Step
 
-PRODUCTS = ("matmul", "integer_matmul", "float8_matmul", "grouped_matmul")
+PRODUCTS = ("matmul", "turned_matmul", "integer_matmul", "float8_matmul", "grouped_matmul")
 """Ops whose kernels read a transposed b as it is."""
 
 STREAMED = ("matmul_packed", "integer_matmul_packed")
@@ -315,4 +315,5 @@ _ROOTS: dict[str, Callable[[Any], tuple[str, dict[str, Attr]]]] = {
     "attention": lambda op: ("attention", {**m.attrs(op), "masked": len(op.operands) == 4}),
     **dict.fromkeys(("ragged_attention", "paged_attention"), _ragged),
     **dict.fromkeys(PRODUCTS, _matmul),
+    "turned_matmul": lambda op: ("matmul", {**_matmul(op)[1], "turned": True}),
 }

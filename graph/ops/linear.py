@@ -8,8 +8,8 @@ from heddle.graph.dim import Dim
 from heddle.graph.dtype import DType
 from heddle.graph.ops import costs, rules
 from heddle.graph.ops.declare import row
-from heddle.graph.ops.row import Array, Attrs, Types, sample
-from heddle.graph.types import Shape
+from heddle.graph.ops.row import Array, Attrs, Cost, Types, sample
+from heddle.graph.types import Shape, TensorType
 from heddle.runtime.errors import GraphError
 
 PANEL = 32
@@ -152,6 +152,33 @@ def packed_shape(types: Types, attrs: Attrs, group: int) -> Shape:
     if Shape(b.shape[-rank:]) != wanted:
         raise GraphError(f"b: wanted panels {wanted} for n = {n}, got {b.shape}")
     return Shape((*leading, m, n))
+
+
+def _turned_product(types: Types, attrs: Attrs) -> Shape:
+    """`[..., k, m]` by `[..., k, n]` is `[..., m, n]`, of the same leading dims."""
+    a, b = types
+    rules.check_rank("a", a, 2)
+    rules.check_rank("b", b, 2)
+    if a.shape[:-1] != b.shape[:-1]:
+        raise GraphError(f"wanted [..., k, m] and [..., k, n], got {a.shape} and {b.shape}")
+    return Shape((*a.shape[:-2], a.shape[-1], b.shape[-1]))
+
+
+def _turned_cost(types: Types, attrs: Attrs, result: TensorType) -> Cost:
+    return costs.computed(types, result, result.shape.elements * types[0].shape[-2] * 2)
+
+
+@row(
+    dtype=rules.floating,
+    shape=_turned_product,
+    samples=(sample("k m", "k n"), sample("float64: b k m", "float64: b k n")),
+    promotion="none",
+    cost=_turned_cost,
+    public=False,
+)
+def turned_matmul(a: Array, b: Array) -> Array:
+    """The matrix product of the transposed `a` and `b`."""
+    return np.matmul(np.swapaxes(a, -1, -2), b)
 
 
 @row(

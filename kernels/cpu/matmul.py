@@ -8,7 +8,7 @@ not depend on the others. By a transposed b sums of a few rows are made along k 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -41,6 +41,10 @@ TASKS = 16
 
 LINES = 8
 """Columns of a transposed b that are few, at most: its lines and those of a are multiplied."""
+
+FLAT = 16
+"""Columns of a product with a transposed left side that are few, at most: rows of the product that
+is turned as a whole, by that side as it lies."""
 
 LATE = 1 << 24
 """Products of elements at most by a b that is not known before the call; half as many by one that
@@ -77,41 +81,30 @@ def emit_matmul(spec: Spec, machine: Machine) -> None:
     """Emits the loop over tasks."""
     frame = host.frame(spec, machine)
     dtype, (_, m, k) = spec.operands[0].dtype, frame.shape(_extents(spec))
-    lanes, registers = host.lanes_for(machine, [dtype]), machine.vector_bytes // 2
+    lanes = host.lanes_for(machine, [dtype])
     finish, cut, transposed = rows.Finish(frame, lanes), cut_of(spec), bool(spec.attr("transposed"))
     n = finish.length
     parts, blocks = sizes.ceildiv(m, cut.rows), sizes.ceildiv(n, cut.columns)
+    across, along = (1, m) if spec.attr("turned") else (k, 1)
     for task in emit.loop(frame.first, frame.last):
         item, number, block = sizes.split(task, (1, parts, blocks))
         top, column = number * cut.rows, block * cut.columns
         row = item * m + top
-        left = memory.at(frame.inputs[0], row * k, dtype)
+        left = memory.at(frame.inputs[0], item * (m * k) + top * across, dtype)
         right = memory.at(frame.inputs[1], item * (k * n), dtype)
         if along_k(spec):
-            along = lines.Lines(left, right, dtype, k, n, lanes)
+            pairs = lines.Lines(left, right, dtype, k, n, lanes)
             span = column, sizes.least(column + cut.columns, n)
-            if not isinstance(m, int):
-                along.multiply(sizes.least(cut.rows, m - top), span, partial(_row, finish, row))
-            else:
-                for height in unpacked.counts(m, cut.rows, number):
-                    along.multiply(height, span, partial(_row, finish, row))
+            for height in unpacked.counts(m, cut.rows, number):
+                known = height if isinstance(m, int) else sizes.least(height, m - top)
+                pairs.multiply(known, span, partial(_row, finish, row))
             continue
+        sides = left, across, along, right, dtype, k, n, transposed, row
         for height in unpacked.counts(m, cut.rows, number):
-            most = _vectors(min(height, _most_rows(registers)), registers) * lanes
             for width in unpacked.counts(n, cut.columns, block):
-                places = [(column + i, i + lanes <= width) for i in range(0, width, lanes)]
-                for begin in range(0, len(places), most // lanes):
-                    some = places[begin : begin + most // lanes]
-                    columns = [(at, _mask(finish, at, whole)) for at, whole in some]
-                    part = unpacked.Part(left, right, dtype, k, n, transposed, row, columns, lanes)
+                for columns in _strips(finish, height, column, width):
+                    part = unpacked.Part(*sides, columns, lanes)
                     unpacked.Strip(finish, part, height).multiply(part)
-
-
-def along_k(spec: Spec) -> bool:
-    """Whether sums are made along k: of lines of both sides, one of which has few."""
-    m, n = _extents(spec)[1], spec.result.shape[-1]
-    few = isinstance(m, int) and m <= FEW
-    return bool(spec.attr("transposed")) and (few or (isinstance(n, int) and n <= LINES))
 
 
 def _row(finish: rows.Finish, top: Size, number: Size) -> Callable[..., None]:
@@ -119,10 +112,28 @@ def _row(finish: rows.Finish, top: Size, number: Size) -> Callable[..., None]:
     return finish.row(top + number)
 
 
-def _mask(finish: rows.Finish, column: Size, whole: bool) -> Any:
-    """That of a vector of columns; none where it is known that all are there."""
-    known = whole and isinstance(finish.length, int)
-    return None if known else finish.mask(column, finish.length, finish.lanes)
+def _strips(
+    finish: rows.Finish, height: int, first: Size, width: int
+) -> Iterator[list[tuple[Size, Any]]]:
+    """The vectors of `width` columns from the first on, with masks, in strips for so many rows."""
+    n, lanes = finish.length, finish.lanes
+    registers = finish.frame.machine.vector_bytes // 2
+    most = _vectors(min(height, _most_rows(registers)), registers) * lanes
+    for begin in range(0, width, most):
+        found = []
+        for at in range(begin, min(begin + most, width), lanes):
+            whole = isinstance(n, int) and at + lanes <= width
+            found.append((first + at, None if whole else finish.mask(first + at, n, lanes)))
+        yield found
+
+
+def along_k(spec: Spec) -> bool:
+    """Whether sums are made along k: of lines of both sides, one of which has few."""
+    m, n = _extents(spec)[1], spec.result.shape[-1]
+    few = isinstance(m, int) and m <= FEW
+    if spec.attr("turned") or not spec.attr("transposed"):
+        return False
+    return few or (isinstance(n, int) and n <= LINES)
 
 
 def _vectors(rows: int, registers: int) -> int:
@@ -162,8 +173,13 @@ def cut_of(spec: Spec) -> Cut:
 
 
 def _extents(spec: Spec) -> tuple[Expr, Expr, Expr]:
-    """Batch, m and k; a b without leading dims makes all of a's rows one m."""
+    """Batch, m and k; a b without leading dims makes all of a's rows one m.
+
+    A turned a is [..., k, m], and b has its leading dims.
+    """
     *leading, m, k = spec.operands[0].shape
+    if spec.attr("turned"):
+        return product(tuple(leading)), k, m
     if len(spec.operands[1].shape) > 2:
         return product(tuple(leading)), m, k
     return 1, product((*leading, m)), k

@@ -170,6 +170,7 @@ def _matmul_packed(spec, dims, a, packed):
 
 
 def _matmul(spec, dims, a, b):
+    a = a.swapaxes(-1, -2) if spec.attr("turned") else a
     b = b.swapaxes(-1, -2) if spec.attr("transposed") else b
     return _precise(a) @ _precise(b)
 

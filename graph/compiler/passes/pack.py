@@ -58,8 +58,8 @@ def _rewrite(operation: Any, early: set[Any]) -> Callable[[Any, Any], Any] | Non
         known = operation.operands[1] in early
         if not known and _is_row(operation):
             return _sum_of_products
-        if _is_better_turned(operation, early):
-            return _turned
+        if (turned := _turned_left(operation, early)) is not None:
+            return turned
         if _lies_well(operation, known):
             rows, _, columns = _sizes(operation)
             many = rows is None or rows > matmul.FEW
@@ -107,18 +107,20 @@ def _sizes(operation: Any) -> tuple[int | None, int | None, int | None]:
     return None if rows is None else prod(rows), a.shape[-1].static, b.shape[-1].static
 
 
-def _is_better_turned(operation: Any, early: set[Any]) -> bool:
-    """Whether a left side is a transposed one that nothing has turned before the call, and large.
+def _turned_left(operation: Any, early: set[Any]) -> Callable[[Any, Any], Any] | None:
+    """How a left side is multiplied that is a transposed one, which is not known before the call.
 
-    To turn the right side and the result moves less then.
+    As it lies, if that pays, or as the right side of a product of few rows.
     """
     a, b = operation.operands
     if a in early or not folded_transpose(m.owner(a)) or m.tensor(a).rank != m.tensor(b).rank:
-        return False
+        return None
     count, k, n = _sizes(operation)
-    if count is None or k is None or n is None or n * (k + count) >= k * count:
-        return False
-    return _are_wide(operation) and matmul.pays((n, k, count), False, False)
+    if count is None or k is None or n is None or not _are_wide(operation):
+        return None
+    if n <= matmul.FLAT < count and matmul.pays((n, k, count), False, False):
+        return _turned
+    return _by_columns if matmul.pays((count, k, n), False, False) else None
 
 
 def _turned(operation: Any, a: Any) -> Any:
@@ -127,6 +129,11 @@ def _turned(operation: Any, a: Any) -> Any:
     above = m.owner(a).operands[0]  # type: ignore[union-attr]
     product = m.create(operation, "matmul", [m.turned(operation, b), above], **attrs)
     return m.turned(operation, product)
+
+
+def _by_columns(operation: Any, a: Any) -> Any:
+    above = m.owner(a).operands[0]  # type: ignore[union-attr]
+    return m.create(operation, "turned_matmul", [above, operation.operands[1]])
 
 
 def _along_k(operation: Any, a: Any) -> Any:

@@ -36,11 +36,14 @@ MOST = 15
 class Part:
     """Rows of `k` elements from `left` on, `row` in the result, by columns of a right side.
 
-    That is k rows of `n` from `right` on, or n of k if it is `transposed`. The columns are those
-    of vectors of `lanes`, each with its mask.
+    The rows are `across` elements from each other, the elements of one `along`. The right side is
+    k rows of `n` from `right` on, or n of k if it is `transposed`. The columns are those of vectors
+    of `lanes`, each with its mask.
     """
 
     left: Any
+    across: Size
+    along: Size
     right: Any
     dtype: str
     k: Size
@@ -77,10 +80,10 @@ class Strip:
 
     def __init__(self, finish: rows.Finish, like: Part, height: int) -> None:
         self._finish, self._height, self._count = finish, height, len(like.columns)
-        self._dtype, self._lanes, k = like.dtype, like.lanes, like.k
+        self._dtype, self._lanes, k, across = like.dtype, like.lanes, like.k, like.across
         size = emit.ITEM_SIZE[self._dtype]
         registers = finish.frame.machine.vector_bytes // 2
-        apart = isinstance(k, int) and k * size % SET_APART == 0
+        apart = isinstance(across, int) and across * size % SET_APART == 0
         fitting = (registers - 1) // self._count - 1
         self._tall = max(1, min(height, fitting, WAYS if apart else MOST))
         self._staged = like.transposed or self._tall < height
@@ -139,7 +142,7 @@ class Strip:
     ) -> None:
         """Adds some steps, whose vectors of b are given, to the sums of the rows from `top` on."""
         dtype, lanes, count = self._dtype, self._lanes, self._count
-        left = memory.at(part.left, top * part.k, dtype)
+        left = memory.at(part.left, top * part.across, dtype)
         before = [emit.constant(emit.register_type(dtype), 0, lanes)] * (tall * count)
         if not self._at_once:
             # The sums before the first step are zero, whatever lies on the stack.
@@ -150,7 +153,8 @@ class Strip:
         def add(step: Size, *sums: Any) -> list[Any]:
             right, found = vectors(step), []
             for r in range(tall):
-                a = emit.splat(memory.load(left, r * part.k + step, dtype), lanes)
+                a = memory.load(left, r * part.across + step * part.along, dtype)
+                a = emit.splat(a, lanes)
                 own = sums[r * count : (r + 1) * count]
                 found += [emit.fma(a, b, total) for b, total in zip(right, own, strict=True)]
             return found

@@ -73,6 +73,18 @@ def test_few_columns(n, dtype, arch):
 
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("leading", [(), (2,)])
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 3, 5), (5, 9, 130), (13, 0, 4), (40, 37, 33)])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_turned_left_side(transposed, m, k, n, leading, dtype, arch):
+    spec = product(dtype, leading, m, k, n, transposed=transposed)
+    a = Operand(dtype, (*leading, k, m))
+    turned = replace(spec.with_attr("turned", True), operands=(a, spec.operands[1]))
+    check(turned, arch=arch, atol=1e-4)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("k", "n"), [(0, 3), (1, 1), (3, 0), (2, 17), (40, 64), (9, 129)])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_sizes(transposed, k, n, dtype, arch):
