@@ -219,7 +219,7 @@ def line_of(location: Any) -> str:
 def label(operation: Any) -> str:
     """What the op is to a person: `"matmul + add + gelu (model.py:12)"`."""
     names = [name(op) for op in inner(operation)] if name(operation) == "fused" else []
-    products = {"matmul", "integer_matmul", "float8_matmul"}.intersection(names)
+    products = {"matmul", "turned_matmul", "integer_matmul", "float8_matmul"}.intersection(names)
     folded = {"constant", "broadcast_to"} | ({"transpose"} if products else set())
     shown = [n for n in names if n not in folded]
     return f"{' + '.join(shown or names or [name(operation)])} ({line(operation)})"

@@ -3,7 +3,8 @@
 A task is some rows by a block of columns, whose sums stay in registers along k: the fewer rows, the
 more columns, so that b is read in long stretches of its rows. As those lie far apart, what comes
 some steps later is asked for. A sum takes its products in the order of k, so that a row's bits do
-not depend on the others. By a transposed b sums of a few rows are made along k (`products.lines`).
+not depend on the others. By a transposed b sums of a few rows, or of a few columns, are made along
+k instead (`products.lines`): in another order, which does not depend on other rows either.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ WIDE = 8
 STRIP = 2
 """Those that a block of more rows has: a tile of registers then has many rows."""
 
-TALL, SHORT = 96, {False: 28, True: 64}
+MOST, LEAST = 96, {False: 28, True: 64}
 """Rows of a task at most, and at least where they are shared out: more if b is to be turned."""
 
 TASKS = 16
@@ -74,7 +75,9 @@ def pays(shape: tuple[int | None, int | None, int | None], turned: bool, early: 
         return False
     if early:
         return (n <= NARROW or k <= SHALLOW) and m * k * n <= EARLY
-    return m * k * n <= LATE >> turned or (m <= MEDIUM and k * n <= MEDIUM_SIDE and not turned)
+    if turned:
+        return m * k * n <= LATE // 2
+    return m * k * n <= LATE or (m <= MEDIUM and k * n <= MEDIUM_SIDE)
 
 
 def emit_matmul(spec: Spec, machine: Machine) -> None:
@@ -159,11 +162,11 @@ def cut_of(spec: Spec) -> Cut:
     m, n = _extents(spec)[1], spec.result.shape[-1]
     line = LINE // emit.ITEM_SIZE[spec.operands[0].dtype]
     if not isinstance(m, int):
-        return Cut(TALL, STRIP * line)
+        return Cut(MOST, STRIP * line)
     if m > FEW:
         across = max(1, -(-n // (STRIP * line))) if isinstance(n, int) else 1
-        least = SHORT[bool(spec.attr("transposed"))]
-        parts = max(-(-m // TALL), min(-(-TASKS // across), m // least))
+        least = LEAST[bool(spec.attr("transposed"))]
+        parts = max(-(-m // MOST), min(-(-TASKS // across), m // least))
         return Cut(-(-m // parts), STRIP * line)
     most = min(WIDE, _vectors(max(m, 1), 32))
     if isinstance(n, int) and n > 0:
@@ -196,7 +199,7 @@ def launch(spec: Spec) -> Launch:
 
 
 def supports(spec: Spec) -> str | None:
-    """float32 and float64, both sides alike; a known number of rows."""
+    """float32 and float64, both sides alike; a known number of rows, or few columns along k."""
     dtypes = {operand.dtype for operand in spec.operands}
     if len(dtypes) > 1 or not dtypes <= set(DTYPES):
         return f"wanted float32 or float64 on both sides, got {' and '.join(sorted(dtypes))}"

@@ -85,15 +85,17 @@ def _matmul_of_panels(operation: Any) -> Any:
     if 1 not in shape[-2:] or beside:
         return _matmul(operation)
     wide = result.dtype if result.dtype.size > 4 else DType.float32
-    axis, above = 1, m.owner(a)
-    if shape[-2] != 1 and folded_transpose(above):  # sums go down the columns of what is transposed
-        axis, a = 2, above.operands[0]  # type: ignore[union-attr]
+    above = m.owner(a)
+    downwards = shape[-2] != 1 and folded_transpose(above)  # sums, of columns as they lie
+    if downwards:
+        a = above.operands[0]  # type: ignore[union-attr]
     elif shape[-1] == 1:
         b = m.create(operation, "reshape", [b], shape=Shape((*shape[:-2], 1, shape[-2])))
     terms = m.create(operation, "mul", [m.cast(operation, side, wide) for side in (a, b)])
     if shape[-2] != 1:
-        terms = m.create(operation, "sum", [terms], axis=m.tensor(terms).rank - axis)
-    if axis == 2:
+        axis = m.tensor(terms).rank - (2 if downwards else 1)
+        terms = m.create(operation, "sum", [terms], axis=axis)
+    if downwards:
         terms = m.create(operation, "reshape", [terms], shape=result.shape)
     return m.cast(operation, terms, result.dtype)
 

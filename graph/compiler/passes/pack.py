@@ -60,7 +60,7 @@ def _rewrite(operation: Any, early: set[Any]) -> Callable[[Any, Any], Any] | Non
             return _sum_of_products
         if (turned := _turned_left(operation, early)) is not None:
             return turned
-        if _lies_well(operation, known):
+        if _lies_well(operation, early):
             rows, _, columns = _sizes(operation)
             many = rows is None or rows > matmul.FEW
             few = many and columns is not None and columns <= matmul.LINES
@@ -82,13 +82,17 @@ def _is_row(operation: Any) -> bool:
     return a.rank == b.rank and a.shape[-2] == 1
 
 
-def _lies_well(operation: Any, known: bool) -> bool:
-    """Whether a right side, `known` before the call or not, is multiplied where it lies.
+def _lies_well(operation: Any, early: set[Any]) -> bool:
+    """Whether a right side is multiplied where it lies.
 
-    One that is known stays packed beside other products of its left side: they share a kernel.
+    One that is known early stays packed beside others of its left side: they share a kernel.
     """
-    users = m.users(operation.operands[0])
-    beside = known and any(each != operation and m.name(each) == "matmul" for each in users)
+    a, b = operation.operands
+    known, others = b in early, [each for each in m.users(a) if each != operation]
+    beside = known and any(
+        m.name(each) == "matmul" and each.operands[0] == a and each.operands[1] in early
+        for each in others
+    )
     turned = not known and folded_transpose(m.owner(operation.operands[1]))
     pays = matmul.pays(_sizes(operation), turned, known)
     return pays and not beside and _are_wide(operation)
@@ -108,9 +112,9 @@ def _sizes(operation: Any) -> tuple[int | None, int | None, int | None]:
 
 
 def _turned_left(operation: Any, early: set[Any]) -> Callable[[Any, Any], Any] | None:
-    """How a left side is multiplied that is a transposed one, which is not known before the call.
+    """How to multiply a transposed left side that is not known before the call; None: it is turned.
 
-    As it lies, if that pays, or as the right side of a product of few rows.
+    As the right side of a product of few rows, or as it lies.
     """
     a, b = operation.operands
     if a in early or not folded_transpose(m.owner(a)) or m.tensor(a).rank != m.tensor(b).rank:
@@ -132,12 +136,16 @@ def _turned(operation: Any, a: Any) -> Any:
 
 
 def _by_columns(operation: Any, a: Any) -> Any:
+    """By a left side as it lies: a row of the product is a column of it."""
     above = m.owner(a).operands[0]  # type: ignore[union-attr]
     return m.create(operation, "turned_matmul", [above, operation.operands[1]])
 
 
 def _along_k(operation: Any, a: Any) -> Any:
-    """By the few columns of a right side as lines, which a product sees behind a transpose."""
+    """By the few columns of a right side as lines, which a product sees behind a transpose.
+
+    No pass behind this one takes two transposes for none.
+    """
     b = operation.operands[1]
     if not folded_transpose(m.owner(b)):
         b = m.turned(operation, m.turned(operation, b))

@@ -25,7 +25,7 @@ AHEAD = 8
 CHUNK = 256 << 10
 """Bytes of a strip that are on the stack at once, at most: part of a second cache."""
 
-SHORT = 4
+INLINE = 4
 """Operations of an epilogue that is computed of registers, where each of them is written."""
 
 MOST = 15
@@ -96,7 +96,7 @@ class Strip:
         if self._staged:
             self._b = host.byte_buffer(self._depth * width, shared="b")
         # What writes is there once for a long epilogue, and behind the last of several chunks.
-        self._direct = self._at_once and bodies.work(finish.frame.spec.epilogue) <= SHORT
+        self._direct = self._at_once and bodies.work(finish.frame.spec.epilogue) <= INLINE
         if not self._direct:
             self._sums = host.byte_buffer(height * width, shared="sums")
 
