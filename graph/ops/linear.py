@@ -154,6 +154,14 @@ def packed_shape(types: Types, attrs: Attrs, group: int) -> Shape:
     return Shape((*leading, m, n))
 
 
+def _turned_dtype(types: Types, attrs: Attrs) -> DType:
+    """float32 or float64; the operands' own."""
+    dtype = rules.floating(types, attrs)
+    if dtype.size < DType.float32.size:
+        raise GraphError(f"wanted float32 or float64, got {dtype}")
+    return dtype
+
+
 def _turned_product(types: Types, attrs: Attrs) -> Shape:
     """`[..., k, m]` by `[..., k, n]` is `[..., m, n]`, of the same leading dims."""
     a, b = types
@@ -169,9 +177,9 @@ def _turned_cost(types: Types, attrs: Attrs, result: TensorType) -> Cost:
 
 
 @row(
-    dtype=rules.floating,
+    dtype=_turned_dtype,
     shape=_turned_product,
-    samples=(sample("k m", "k n"), sample("float64: b k m", "float64: b k n")),
+    samples=(sample("k 5", "k n"), sample("float64: b k 20", "float64: b k n")),
     promotion="none",
     cost=_turned_cost,
     public=False,
