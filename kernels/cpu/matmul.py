@@ -57,8 +57,11 @@ MEDIUM, MEDIUM_SIDE = 64, 1 << 19
 EARLY = 1 << 25
 """The same by a b that would be packed before the call."""
 
+LATE_LEFT = 1 << 25
+"""The same by columns of a left side that would be turned by a kernel in front."""
+
 NARROW, SHALLOW = 72, 48
-"""Columns, or rows, that it then has at most: panels, and tiles of AMX, would be partly empty."""
+"""Columns, or rows, of a b known early at most: panels, and tiles of AMX, would be partly empty."""
 
 
 def pays(shape: tuple[int | None, int | None, int | None], turned: bool, early: bool) -> bool:

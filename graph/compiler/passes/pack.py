@@ -124,7 +124,7 @@ def _turned_left(operation: Any, early: set[Any]) -> Callable[[Any, Any], Any] |
         return None
     if n <= matmul.FLAT < count and matmul.pays((n, k, count), False, False):
         return _turned
-    return _by_columns if matmul.pays((count, k, n), False, False) else None
+    return _by_columns if count * k * n <= matmul.LATE_LEFT else None
 
 
 def _turned(operation: Any, a: Any) -> Any:
