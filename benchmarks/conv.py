@@ -16,9 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -232,15 +229,8 @@ def main() -> None:
     if options.child:
         child(options.dtype, options.threads, options.rounds)
         return
-    rows: list[dict[str, Any]] = []
-    command = [sys.executable, __file__, "--child", "--threads", str(options.threads)]
-    command += ["--rounds", str(options.rounds), "--dtype", *options.dtype]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as run:
-        for line in run.stdout or ():
-            print(line, end="", flush=True)
-            rows.append(json.loads(line))
-    if run.returncode:
-        raise SystemExit(run.returncode)
+    given = ["--rounds", str(options.rounds), "--dtype", *options.dtype]
+    rows = measure.of_child(__file__, options.threads, *given)
     figures: dict[str, Any] = {"threads": options.threads}
     if find_spec("torch"):
         figures["torch"] = version("torch")

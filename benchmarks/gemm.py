@@ -17,9 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import version
@@ -191,18 +188,8 @@ def main() -> None:
     if options.child:
         child(options.dtype, ODD if options.odd else SHAPES, options.threads[0], options.rounds)
         return
-    rows: list[dict[str, Any]] = []
-    for threads in options.threads:
-        environment = os.environ | {"OPENBLAS_NUM_THREADS": str(threads)}
-        command = [sys.executable, __file__, "--child", "--threads", str(threads)]
-        command += ["--rounds", str(options.rounds), "--dtype", *options.dtype]
-        command += ["--odd"] * options.odd
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as run:
-            for line in run.stdout or ():
-                print(line, end="", flush=True)
-                rows.append(json.loads(line))
-        if run.returncode:
-            raise SystemExit(run.returncode)
+    given = ["--rounds", str(options.rounds), "--dtype", *options.dtype, *["--odd"] * options.odd]
+    rows = [row for n in options.threads for row in measure.of_child(__file__, n, *given)]
     figures: dict[str, Any] = {}
     if find_spec("torch"):
         figures["torch"] = version("torch")

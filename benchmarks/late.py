@@ -13,9 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -118,17 +115,8 @@ def main() -> None:
     if options.child:
         child(options.form, options.threads[0], options.rounds)
         return
-    rows: list[dict[str, Any]] = []
-    for threads in options.threads:
-        environment = os.environ | {"OPENBLAS_NUM_THREADS": str(threads)}
-        command = [sys.executable, __file__, "--child", "--threads", str(threads)]
-        command += ["--rounds", str(options.rounds), "--form", *options.form]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as run:
-            for line in run.stdout or ():
-                print(line, end="", flush=True)
-                rows.append(json.loads(line))
-        if run.returncode:
-            raise SystemExit(run.returncode)
+    given = ["--rounds", str(options.rounds), "--form", *options.form]
+    rows = [row for n in options.threads for row in measure.of_child(__file__, n, *given)]
     figures: dict[str, Any] = {"torch": version("torch")} if find_spec("torch") else {}
     sizes: dict[tuple[int, ...], dict[str, Any]] = {}
     for form, threads in product(options.form, options.threads):

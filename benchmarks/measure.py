@@ -6,6 +6,8 @@ import json
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
@@ -108,6 +110,20 @@ def ratio(peer: list[float], own: list[float], calls: int) -> float:
         for times in (peer, own)
     ]
     return statistics.median(a / b for a, b in zip(*turns, strict=True))
+
+
+def of_child(script: str, threads: int, *arguments: str) -> list[dict[str, Any]]:
+    """The rows that `script` prints as a child, with so many threads; prints them as well."""
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": str(threads)}
+    command = [sys.executable, script, "--child", "--threads", str(threads), *arguments]
+    rows = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as run:
+        for line in run.stdout or ():
+            print(line, end="", flush=True)
+            rows.append(json.loads(line))
+    if run.returncode:
+        raise SystemExit(run.returncode)
+    return rows
 
 
 def median_ms(seconds: list[float]) -> float:
