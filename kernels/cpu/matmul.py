@@ -110,7 +110,7 @@ def emit_matmul(spec: Spec, machine: Machine) -> None:
             for width in unpacked.counts(n, cut.columns, block):
                 for columns in _strips(finish, height, column, width):
                     part = unpacked.Part(*sides, columns, lanes)
-                    unpacked.Strip(finish, part, height).multiply(part)
+                    unpacked.Strip(finish, part, height).multiply()
 
 
 def _row(finish: rows.Finish, top: Size, number: Size) -> Callable[..., None]:
@@ -124,7 +124,7 @@ def _strips(
     """The vectors of `width` columns from the first on, with masks, in strips for so many rows."""
     n, lanes = finish.length, finish.lanes
     registers = finish.frame.machine.vector_bytes // 2
-    most = _vectors(min(height, _most_rows(registers)), registers) * lanes
+    most = _vectors(min(height, unpacked.rows_fitting(2, registers)), registers) * lanes
     for begin in range(0, width, most):
         found = []
         for at in range(begin, min(begin + most, width), lanes):
@@ -145,11 +145,6 @@ def along_k(spec: Spec) -> bool:
 def _vectors(rows: int, registers: int) -> int:
     """Vectors of columns that fit in registers with their sums by so many rows, and one of a."""
     return (registers - 1) // (rows + 1)
-
-
-def _most_rows(registers: int) -> int:
-    """Rows that two vectors of columns are multiplied by at once, at most."""
-    return (registers - 1) // 2 - 1
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,11 @@ MOST = 15
 """Rows of a tile: of more, which lie half as far apart as `SET_APART`, each step would miss."""
 
 
+def rows_fitting(vectors: int, registers: int) -> int:
+    """Rows whose sums by so many vectors fit in registers, with those vectors and one of a."""
+    return (registers - 1) // vectors - 1
+
+
 @dataclass(frozen=True)
 class Part:
     """Rows of `k` elements from `left` on, `row` in the result, by columns of a right side.
@@ -73,20 +78,18 @@ class Part:
 
 
 class Strip:
-    """Products of `height` rows by `count` vectors of columns; make it in the entry block.
+    """The products of a part of `height` rows; what is on the stack they share with others."""
 
-    `like` is a part of those that it multiplies.
-    """
-
-    def __init__(self, finish: rows.Finish, like: Part, height: int) -> None:
-        self._finish, self._height, self._count = finish, height, len(like.columns)
-        self._dtype, self._lanes, k, across = like.dtype, like.lanes, like.k, like.across
+    def __init__(self, finish: rows.Finish, part: Part, height: int) -> None:
+        self._finish, self._part, self._height = finish, part, height
+        self._count, self._dtype, self._lanes = len(part.columns), part.dtype, part.lanes
+        k, across = part.k, part.across
         size = emit.ITEM_SIZE[self._dtype]
         registers = finish.frame.machine.vector_bytes // 2
         apart = isinstance(across, int) and across * size % SET_APART == 0
-        fitting = (registers - 1) // self._count - 1
-        self._tall = max(1, min(height, fitting, WAYS if apart else MOST))
-        self._staged = like.transposed or self._tall < height
+        most = min(rows_fitting(self._count, registers), WAYS if apart else MOST)
+        self._tall = max(1, min(height, most))
+        self._staged = part.transposed or self._tall < height
         width = self._count * self._lanes * size
         depth = CHUNK // width
         if isinstance(k, int):
@@ -100,13 +103,14 @@ class Strip:
         if not self._direct:
             self._sums = host.byte_buffer(height * width, shared="sums")
 
-    def multiply(self, part: Part) -> None:
-        """Emits the results of a part."""
+    def multiply(self) -> None:
+        """Emits the results."""
+        part = self._part
         if self._staged:
             for start in emit.loop(0, sizes.greatest(part.k, 1), self._depth):
-                self._add_chunk(part, start)
+                self._add_chunk(start)
         else:
-            self._add_tile(part, 0, self._height, 0, part.k, part.vectors)
+            self._add_tile(0, self._height, 0, part.k, part.vectors)
         if self._direct:
             return
         for r in emit.loop(0, self._height):
@@ -115,25 +119,24 @@ class Strip:
                 value = memory.load(self._sums, place, self._dtype, self._lanes)
                 write(column, mask, value)
 
-    def _add_chunk(self, part: Part, start: Size) -> None:
+    def _add_chunk(self, start: Size) -> None:
         """Adds the steps from `start` on that lie on the stack at once."""
-        stop = sizes.least(start + self._depth, part.k)
+        stop = sizes.least(start + self._depth, self._part.k)
         stored = partial(self._stored, start)
         first: Callable[[Size], list[Any]] = stored
-        if part.transposed:
-            self._turn(part, start, stop)
+        if self._part.transposed:
+            self._turn(start, stop)
         else:
-            first = partial(self._stored_now, part, start)
+            first = partial(self._stored_now, start)
         tall, height = self._tall, self._height
-        self._add_tile(part, 0, tall, start, stop, first)
+        self._add_tile(0, tall, start, stop, first)
         for top in emit.loop(tall, height // tall * tall, tall):
-            self._add_tile(part, top, tall, start, stop, stored)
+            self._add_tile(top, tall, start, stop, stored)
         if height % tall:
-            self._add_tile(part, height // tall * tall, height % tall, start, stop, stored)
+            self._add_tile(height // tall * tall, height % tall, start, stop, stored)
 
     def _add_tile(
         self,
-        part: Part,
         top: Size,
         tall: int,
         start: Size,
@@ -141,7 +144,7 @@ class Strip:
         vectors: Callable[[Size], list[Any]],
     ) -> None:
         """Adds some steps, whose vectors of b are given, to the sums of the rows from `top` on."""
-        dtype, lanes, count = self._dtype, self._lanes, self._count
+        part, dtype, lanes, count = self._part, self._dtype, self._lanes, self._count
         left = memory.at(part.left, top * part.across, dtype)
         before = [emit.constant(emit.register_type(dtype), 0, lanes)] * (tall * count)
         if not self._at_once:
@@ -180,18 +183,18 @@ class Strip:
         places = self._places(step - start, 1)
         return [memory.load(self._b, at, self._dtype, self._lanes) for at in places]
 
-    def _stored_now(self, part: Part, start: Size, step: Size) -> list[Any]:
+    def _stored_now(self, start: Size, step: Size) -> list[Any]:
         """The vectors of a step in memory, which are put on the stack."""
-        found = part.vectors(step)
+        found = self._part.vectors(step)
         for place, value in zip(self._places(step - start, 1), found, strict=True):
             memory.store(value, self._b, place, self._dtype)
         return found
 
-    def _turn(self, part: Part, start: Size, stop: Size) -> None:
+    def _turn(self, start: Size, stop: Size) -> None:
         """Puts steps of a transposed b on the stack."""
         for step in emit.loop(start, stop, self._lanes):
-            for number, (column, _) in enumerate(part.columns):
-                for i, value in enumerate(part.turned(column, step, stop)):
+            for number, (column, _) in enumerate(self._part.columns):
+                for i, value in enumerate(self._part.turned(column, step, stop)):
                     place = self._places(step - start + i, 1)[number]
                     memory.store(value, self._b, place, self._dtype)
 
