@@ -73,7 +73,7 @@ def decode(session: InferenceSession, dtype: str, rows: int, length: int) -> tup
     model = model_of(session, ops.paged_attention, [query, *caches[0], *rest])
     out = [Buffer(dtype, query.shape)]
     calls = [partial(model.execute, query, *cache, *rest, out=out) for cache in caches]
-    return measure.each_in_turn(calls), nbytes
+    return measure.Turns(calls), nbytes
 
 
 def latents(session: InferenceSession, heads: int, rows: int, length: int) -> tuple[Call, int, int]:
@@ -93,7 +93,7 @@ def latents(session: InferenceSession, heads: int, rows: int, length: int) -> tu
     out = [Buffer("bfloat16", (rows, heads, LATENT_VALUE))]
     calls = [partial(model.execute, query, cache, *rest, out=out) for cache in caches]
     operations = rows * heads * length * 2 * (LATENT + LATENT_VALUE)
-    return measure.each_in_turn(calls), nbytes, operations
+    return measure.Turns(calls), nbytes, operations
 
 
 def prompt(session: InferenceSession, dtype: str, length: int, ragged: bool) -> Call:

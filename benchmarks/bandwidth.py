@@ -178,11 +178,11 @@ def prepared(
     moved = sum(array.nbytes for array in (*inputs, *outputs))
     given = [inputs, *(drawn(operation, dtype, seed) for seed in range(1, measure.sets(moved)))]
     own = [partial(model.execute, *arrays, out=model.execute(*arrays)) for arrays in given]
-    calls: dict[str, Callable[[], object]] = {"heddle": measure.each_in_turn(own)}
+    calls: dict[str, Callable[[], object]] = {"heddle": measure.Turns(own)}
     if peer and operation.torch:
         torch().set_num_threads(threads)
         eager = [partial(operation.torch, *map(tensor, arrays)) for arrays in given]
-        calls[peer] = measure.each_in_turn(eager)
+        calls[peer] = measure.Turns(eager)
     return calls, moved
 
 
@@ -207,7 +207,7 @@ def copies(session: InferenceSession, threads: int) -> tuple[dict[str, Callable[
         artifact = probes.artifact(kind, native_level(), threads, words, 1, threads * words)
         model = session.load(artifact)
         each = [partial(model.execute, source, out=model.execute(source)) for source in sources]
-        calls[kind] = measure.each_in_turn(each)
+        calls[kind] = measure.Turns(each)
     return calls, 2 * nbytes
 
 

@@ -59,24 +59,32 @@ def interleaved(
 ) -> dict[str, list[float]]:
     """Seconds of each call, candidates in turns.
 
-    A turn is one call that is not counted and `calls` that are; from round to round the order of
-    the candidates is reversed. `heddle bench` ends when it knows each median; here all have as many
-    turns, because `ratio` compares those of a round.
+    A turn is calls that are not counted, one for each set of buffers, and `calls` that are: a host
+    may let memory that nobody reads for a second become slow, half as fast in one of ours. From
+    round to round the order of the candidates is reversed. `heddle bench` ends when it knows each
+    median; here all have as many turns, because `ratio` compares those of a round.
     """
     times: dict[str, list[float]] = {name: [] for name in candidates}
     for number in range(rounds):
         for name in list(candidates)[:: 1 if number % 2 == 0 else -1]:
             call = candidates[name]
             rest()
-            call()
+            for _ in range(call.count if isinstance(call, Turns) else 1):
+                call()
             times[name] += [once(call) for _ in range(calls)]
     return times
 
 
-def each_in_turn(calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
-    """A call that makes the next of `calls`: the same work on other buffers."""
-    turns = cycle(calls)
-    return lambda: next(turns)()
+class Turns:
+    """A call that makes the next of `calls`, the same work on other buffers; how many there are."""
+
+    def __init__(self, calls: Sequence[Callable[[], object]]) -> None:
+        self.count = len(calls)
+        self._turns = cycle(calls)
+
+    def __call__(self) -> object:
+        """Makes the next one."""
+        return next(self._turns)()
 
 
 def sets(nbytes: int) -> int:

@@ -63,12 +63,12 @@ def candidates(session: InferenceSession, rows: int, threads: int) -> dict[str, 
         sampling = np.tile(np.float32([temperature, top_p, min_p, 0, 0, 1]), (rows, 1))
         integers = np.stack([np.full(rows, top_k), seeds], axis=1)
         drawing = [partial(model.execute, logits, sampling, integers, steps) for logits in sets]
-        calls[name] = measure.each_in_turn(drawing)
+        calls[name] = measure.Turns(drawing)
     step = 16 * probes.CHAINS
     words = rows * VOCABULARY // threads // step * step
     read = session.load(probes.artifact("read", native_level(), threads, words, 1, 16 * threads))
     flat = [logits.reshape(-1)[: threads * words].view(np.int32) for logits in sets]
-    return {"read": measure.each_in_turn([partial(read.execute, words) for words in flat]), **calls}
+    return {"read": measure.Turns([partial(read.execute, words) for words in flat]), **calls}
 
 
 def measured(session: InferenceSession, rows: int, threads: int) -> list[dict[str, Any]]:

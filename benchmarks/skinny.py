@@ -107,7 +107,7 @@ def skinny(session: InferenceSession, kind: Kind) -> Callable[[int], Callable[[]
         # Memory that nobody wrote is one page of zeros over and over, whose places in cache clash.
         x = filled(kind.rows, rows, K)
         out = [Buffer(kind.rows.name, (rows, N))]
-        return measure.each_in_turn([partial(model.execute, x, out=out) for model in models])
+        return measure.Turns([partial(model.execute, x, out=out) for model in models])
 
     return prepare
 
@@ -126,7 +126,7 @@ def reading(session: InferenceSession) -> Callable[[], object]:
     model = session.load(compile(graph, "cpu"))
     out = [Buffer("int32", (shape[0], 1))]
     given = [Buffer.from_numpy(np.ones(shape, np.int32)) for _ in range(measure.sets(READ))]
-    return measure.each_in_turn([partial(model.execute, x, out=out) for x in given])
+    return measure.Turns([partial(model.execute, x, out=out) for x in given])
 
 
 def computing(session: InferenceSession, dtype: DType) -> Callable[[], object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,9 +132,7 @@ def byte_buffer(size: int, shared: str = "") -> Any:
     Parts of a kernel that follow each other take the same ones, by the name under which they are
     `shared`.
     """
-    entry = ir.InsertionPoint.current.block
-    while entry.owner.operation.name != "llvm.func":
-        entry = entry.owner.operation.block
+    entry = _entry()
     for other in entry.operations if shared else ():
         if shared in other.attributes and ir.IntegerAttr(other.attributes[shared]).value >= size:
             return other.results[0]
@@ -146,3 +144,65 @@ def byte_buffer(size: int, shared: str = "") -> Any:
     if shared:
         buffer.owner.attributes[shared] = ir.IntegerAttr.get(emit.integer(64), size)
     return buffer
+
+
+@contextmanager
+def called(name: str) -> Iterator[None]:
+    """What is emitted in it is a function of its own, which is called here; it returns nothing.
+
+    Values from outside become its arguments. It has registers of its own: those of AMX have one
+    shape each in a function.
+    """
+    outer = _entry().owner.operation
+    attributes = {key: outer.attributes[key] for key in ("passthrough", "prefer_vector_width")}
+    with ir.InsertionPoint(outer.block):
+        made = llvm.LLVMFuncOp(
+            name,
+            _taking([]),
+            linkage=ir.Attribute.parse("#llvm.linkage<internal>"),
+            no_inline=True,
+            **attributes,
+        )
+    body = made.body.blocks.append()
+    with ir.InsertionPoint(body), emit.shared_constants():
+        yield
+        llvm.return_()
+    given = _handed_in(body)
+    made.attributes["function_type"] = _taking([value.type for value in given])
+    symbol = ir.FlatSymbolRefAttr.get(name)
+    llvm.CallOp(None, given, [], [], callee=symbol)
+
+
+def _taking(types: Sequence[Any]) -> Any:
+    """The type of a function of these arguments, as an attribute."""
+    return ir.TypeAttr.get(ir.Type.parse(f"!llvm.func<void ({', '.join(map(str, types))})>"))
+
+
+def _handed_in(body: Any) -> list[Any]:
+    """The values that operations in `body` take from outside, which become its arguments."""
+    given: dict[Any, Any] = {}
+    known: set[Any] = set()
+
+    def hand(block: Any) -> None:
+        known.update(block.arguments)
+        for operation in block.operations:
+            for place, value in enumerate(operation.operands):
+                if value not in known:
+                    if value not in given:
+                        given[value] = body.add_argument(value.type, ir.Location.unknown())
+                    operation.operands[place] = given[value]
+            for region in operation.regions:
+                for inner in region.blocks:
+                    hand(inner)
+            known.update(operation.results)
+
+    hand(body)
+    return list(given)
+
+
+def _entry() -> Any:
+    """The first block of the function that is being emitted."""
+    entry = ir.InsertionPoint.current.block
+    while entry.owner.operation.name != "llvm.func":
+        entry = entry.owner.operation.block
+    return entry

@@ -31,11 +31,11 @@ def turns(scripts, monkeypatch):
 
     found = []
 
-    def each_in_turn(calls):
+    def taking(calls):
         found.append(calls)
         return calls[0]
 
-    monkeypatch.setattr(measure, "each_in_turn", each_in_turn)
+    monkeypatch.setattr(measure, "Turns", taking)
     monkeypatch.setattr(measure, "STREAMED", 100_000)
     return found
 
@@ -44,13 +44,24 @@ def test_calls_take_turns(scripts):
     import measure
 
     log = []
-    call = measure.each_in_turn([lambda: log.append("a"), lambda: log.append("b")])
+    call = measure.Turns([lambda: log.append("a"), lambda: log.append("b")])
     for _ in range(3):
         call()
     assert log == ["a", "b", "a"]
     assert PER_CACHE * last_cache(len(os.sched_getaffinity(0))) <= measure.STREAMED
     assert measure.sets(measure.STREAMED) == 1
     assert measure.sets(measure.STREAMED - 1) == 2
+
+
+def test_all_buffers_are_read_before_a_turn(scripts, monkeypatch):
+    import measure
+
+    monkeypatch.setattr(measure, "rest", lambda: None)
+    log = []
+    call = measure.Turns([lambda name=name: log.append(name) for name in "abc"])
+    times = measure.interleaved({"some": call, "one": lambda: log.append("-")}, 1, 2)
+    assert "".join(log) == "abcab---"
+    assert [len(seconds) for seconds in times.values()] == [2, 2]
 
 
 def test_what_memory_bounds_comes_from_memory(turns):

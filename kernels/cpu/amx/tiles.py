@@ -27,9 +27,9 @@ TILE = TILE_ROWS * TILE_ROW
 """Bytes of a tile."""
 
 
-def zero() -> Any:
-    """A tile of zeros."""
-    return _intrinsic("tilezero", TILE_ROWS, TILE_ROW)
+def zero(rows: int = TILE_ROWS, row: int = TILE_ROW) -> Any:
+    """A tile of zeros: `rows` of `row` bytes."""
+    return _intrinsic("tilezero", rows, row)
 
 
 def load(
@@ -43,18 +43,26 @@ def load(
     return _intrinsic(name, rows, row, base, emit.as_index(stride))
 
 
-def store(tile: Any, base: Any, stride: int) -> None:
+def store(tile: Any, base: Any, stride: int, rows: int = TILE_ROWS, row: int = TILE_ROW) -> None:
     """Writes a tile where `load` would read it."""
-    _intrinsic("tilestored64", TILE_ROWS, TILE_ROW, base, emit.index(stride), tile, result=None)
+    _intrinsic("tilestored64", rows, row, base, emit.index(stride), tile, result=None)
 
 
-def multiply(dtype: str, total: Any, left: Any, right: Any, row: int = TILE_ROW) -> Any:
+def multiply(
+    dtype: str,
+    total: Any,
+    left: Any,
+    right: Any,
+    row: int = TILE_ROW,
+    rows: int = TILE_ROWS,
+    across: int = TILE_ROW,
+) -> Any:
     """`total`, of 32 bits, with the products added of `left`, of `dtype`, by `right`.
 
-    The left tile has so many bytes in a `row`. A row of the right one holds, for each column, the
-    pair or the four that follow each other along k.
+    The left tile has `rows` of so many bytes in a `row`, the right one `across` bytes in a row: for
+    each column the pair or the four that follow each other along k.
     """
-    return _intrinsic(MULTIPLY[dtype], TILE_ROWS, TILE_ROW, row, total, left, right)
+    return _intrinsic(MULTIPLY[dtype], rows, across, row, total, left, right)
 
 
 def _intrinsic(name: str, *arguments: Any, result: str | None = "!llvm.x86_amx") -> Any:

@@ -18,6 +18,7 @@ from heddle.kernels.cpu.decode.parts import (
     vector_heads,
 )
 from heddle.kernels.cpu.flash.block import Block
+from heddle.kernels.cpu.flash.cut import decodes_in_tiles
 from heddle.kernels.row_spans import group_of
 
 
@@ -45,7 +46,9 @@ class Tiles:
     """The queries of a piece, and their places on the stack.
 
     `block` says what words are, its `query` holds the queries in words. `score` and `share` hold a
-    step's scores and exponentials, [tokens, vectors, keys, lanes], `fade` a vector.
+    step's scores and exponentials, [tokens, vectors, keys, lanes], `fade` a vector. Where they are
+    `tiled`, products are made in AMX tiles: `share` has the exponentials of one vector's queries,
+    and `copies` the keys or values of a head that lie apart.
     """
 
     frame: host.Frame
@@ -55,6 +58,8 @@ class Tiles:
     score: Any
     share: Any
     fade: Any
+    tiled: bool
+    copies: Any
 
     @staticmethod
     def make(frame: host.Frame, block: Block) -> Tiles:
@@ -62,11 +67,22 @@ class Tiles:
         spec, group = frame.spec, group_of(frame.spec)
         heads = spec.operands[0].shape[1]
         assert isinstance(heads, int)
-        scores = drafts(spec) * STEP * statistics(spec, block.lanes) // 2
-        counts = (drafts(spec) * heads * block.depth, scores, scores, block.lanes)
+        tiled = frame.machine.tiles and decodes_in_tiles(spec) and not crowded(spec)
+        tokens = drafts(spec, tiled)
+        lanes = tokens * statistics(spec, block.lanes) // 2
+        scores = STEP * lanes
+        shares = 2 * STEP * LANES if tiled else scores
+        queries = lanes if tiled else tokens * heads
+        counts = (queries * block.depth, scores, shares, block.lanes)
         query, score, share, fade = (host.byte_buffer(4 * count) for count in counts)
+        copies = host.byte_buffer(4 * STEP * block.depth) if tiled else None
         block = dataclasses.replace(block, query=query)
-        return Tiles(frame, block, group, heads // group, score, share, fade)
+        return Tiles(frame, block, group, heads // group, score, share, fade, tiled, copies)
+
+    @property
+    def tokens(self) -> int:
+        """The most tokens of a row that decodes."""
+        return drafts(self.frame.spec, self.tiled)
 
     @property
     def queries(self) -> int:
@@ -94,12 +110,18 @@ class Tiles:
         """Whether `crowd` computes."""
         return crowded(self.frame.spec)
 
-    def apart(self, number: int) -> bool:
-        """Whether even columns of keys (1) or values (2) have a vector, and odd ones another."""
+    def apart(self, number: int) -> int:
+        """Numbers from an even column of keys (1) or values (2) to the odd one; 0 for neighbours.
+
+        Then even columns have a vector, and odd ones another.
+        """
+        lanes = self.block.lanes
         if number == 2 and self.crowded and self.block.turned:
-            return True
+            return lanes
+        if number == 2 and self.tiled:
+            return self.width // 2
         held = self.frame.spec.operands[number].dtype
-        return self.halved and (held == "bfloat16" or held in convert.FLOAT8)
+        return lanes if self.halved and (held == "bfloat16" or held in convert.FLOAT8) else 0
 
     @property
     def token_sums(self) -> int:
@@ -129,10 +151,19 @@ class Tiles:
                 query = head * self.group + place * lanes
                 yield Chunk(head, 1, count, query, head * number + place)
 
+    @property
+    def vectors(self) -> int:
+        """Vectors of a token's queries."""
+        return statistics(self.frame.spec, self.block.lanes) // (2 * self.block.lanes)
+
+    @property
+    def scores(self) -> int:
+        """Scores of a step."""
+        return self.tokens * self.vectors * STEP * self.block.lanes
+
     def score_at(self, token: Any, number: Any) -> Any:
         """Where the scores of a vector of queries are."""
-        vectors = statistics(self.frame.spec, self.block.lanes) // (2 * self.block.lanes)
-        return (token * vectors + number) * (STEP * self.block.lanes)
+        return (token * self.vectors + number) * (STEP * self.block.lanes)
 
     def statistics_at(self, chunk: Chunk) -> tuple[Any, Any]:
         """Where a vector's greatest scores and weights are among the sums of a token."""

@@ -8,7 +8,7 @@ are computed (flash decoding, pytorch.org/blog/flash-decoding).
 from __future__ import annotations
 
 from heddle.kernels import sizes
-from heddle.kernels.cpu.flash.cut import key_block
+from heddle.kernels.cpu.flash.cut import decodes_in_tiles, key_block
 from heddle.kernels.row_spans import group_of
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Spec, fold
@@ -38,12 +38,13 @@ CROWD = 2**13
 """Elements of the queries of a key head, half of which fill the first cache beside their sums."""
 
 
-def drafts(spec: Spec) -> int:
+def drafts(spec: Spec, tiled: bool) -> int:
     """The most tokens of a row that decodes: with more, it is bound by what it computes.
 
-    Or the stack has no room for them.
+    Or the stack has no room for them. In AMX tiles more are bound by memory.
     """
-    return max(1, min(8 // group_of(spec), ROOM // held(spec)))
+    most = min(8, 16 // group_of(spec)) if tiled else 8 // group_of(spec)
+    return max(1, min(most, ROOM // held(spec)))
 
 
 def held(spec: Spec) -> int:
@@ -65,8 +66,10 @@ def crowded(spec: Spec) -> bool:
 def most_parts(spec: Spec, keys: Expr) -> Expr:
     """The most parts of a row, of which a token may see all `keys`; 1 where none are shared out."""
     window = spec.attr("window")
-    before = key_block(spec) if crowded(spec) else 0  # where the first block begins
-    seen = fold("min", keys, window + drafts(spec) + before) if window else keys
+    tiled = decodes_in_tiles(spec)
+    before = key_block(spec) if crowded(spec) else STEP * tiled  # where the first block begins
+    tokens = drafts(spec, tiled)
+    seen = fold("min", keys, window + tokens + before) if window else keys
     parts = fold("max", 1, fold("min", MOST, fold("ceildiv", seen, KEYS)))
     wanted = fold("mul", fold("max", 1, spec.operands[0].shape[0]), parts)
     fits = fold("min", 1, fold("floordiv", SLOTS, wanted))

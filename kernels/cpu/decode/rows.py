@@ -13,10 +13,11 @@ from types import ModuleType
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
+from heddle.kernels.cpu.amx import decode as in_tiles
 from heddle.kernels.cpu.decode import avx2, crowd, tile
 from heddle.kernels.cpu.decode import sums as decode_sums
 from heddle.kernels.cpu.decode.block import Tiles
-from heddle.kernels.cpu.decode.parts import STEP, drafts, most_parts, part_size, share, sums
+from heddle.kernels.cpu.decode.parts import STEP, most_parts, part_size, share, sums
 from heddle.kernels.cpu.decode.tile import Ask
 from heddle.kernels.cpu.flash.block import Block
 from heddle.kernels.cpu.flash.cut import key_block
@@ -31,7 +32,7 @@ from heddle.kernels.spec import Expr
 
 arith, llvm = dialect("arith"), dialect("llvm")
 
-RING = 4 * STEP
+RING = 16 * STEP
 """Keys whose places are known: of the steps that are worked on and asked for."""
 
 FETCHED = 2**14
@@ -66,12 +67,12 @@ class Decode:
         spec = frame.spec
         key_heads = spec.operands[1].shape[-2]
         assert isinstance(key_heads, int)
-        numbers = drafts(spec) * sums(spec)
+        tiles = Tiles.make(frame, block)
+        numbers = tiles.tokens * sums(spec)
         places, limits, part, total = (
-            host.byte_buffer(size) for size in (8 * RING, 16 * drafts(spec), *(4 * numbers,) * 2)
+            host.byte_buffer(size) for size in (8 * RING, 16 * tiles.tokens, *(4 * numbers,) * 2)
         )
         parts = frame.size(most_parts(spec, seen))
-        tiles = Tiles.make(frame, block)
         return Decode(frame, tiles, keys, key_heads, parts, places, limits, part, total)
 
     def attend(
@@ -86,6 +87,7 @@ class Decode:
         start, (_, stop) = seen(emit.index(0))[0], seen(count - 1)
         if crowded:
             step = key_block(self.frame.spec)
+        if crowded or self.tiles.tiled:
             start = start // step * step
         length = sizes.greatest(stop - start, 0)
         size = part_size(length, step)
@@ -114,6 +116,9 @@ class Decode:
             if crowded:
                 for _, at in self._tokens(count, sums_at):
                     crowd.attend(self.tiles, piece, (begin, end), at)
+            elif self.tiles.tiled:
+                with host.called("decode"):
+                    self._part_in_tiles(row, count, (begin, end, stop), sums_at)
             else:
                 self._part(row, count, (begin, end, stop), sums_at)
             with emit.when(shared ^ True):
@@ -193,7 +198,9 @@ class Decode:
         def start_of(query: Any) -> Any:
             return (token * heads + query) * block.size
 
-        if self.tiles.halved:
+        if self.tiles.tiled:
+            in_tiles.read_queries(self.tiles, token, count)
+        elif self.tiles.halved:
             avx2.read_queries(self.tiles, token * heads, queries)
         else:
             read_queries(self.frame, block, 0, queries, queries, start_of)
@@ -228,6 +235,27 @@ class Decode:
                 with emit.when(added):
                     self._add_values(count, key, place - STEP, sums_at)
 
+    def _part_in_tiles(
+        self,
+        row: Any,
+        count: Any,
+        keys: tuple[Any, Any, Any],
+        sums_at: tuple[Any, Any],
+    ) -> None:
+        """The same in AMX tiles."""
+        start, stop, end = keys
+        ahead = in_tiles.ahead(self.tiles) * STEP
+        in_tiles.clear(self.tiles)
+        for place in emit.loop(0, ahead, STEP):
+            self._find(row, start + place, end, place)
+        for first in emit.loop(start, stop, STEP):
+            place = first - start
+            self._find(row, first + ahead, end, place + ahead)
+            found = [partial(self._behind, place + distance) for distance in (0, ahead)]
+            step = in_tiles.Step.make(self.tiles, *found)
+            for token, at in self._tokens(count, sums_at):
+                in_tiles.attend(step, token, at, self._seen(token, first))
+
     def _find(self, row: Any, first: Any, stop: Any, place: Size) -> None:
         """Notes where the keys of a step are; one that there is not is the last there is."""
         for number in emit.loop(0, STEP):
@@ -237,8 +265,12 @@ class Decode:
 
     def _exponentials(self, count: Any, first: Any, sums_at: tuple[Any, Any]) -> None:
         for token, at in self._tokens(count, sums_at):
-            low, high = (memory.load(self.limits, token * 2 + n, "int64") - first for n in range(2))
-            self._tile.exponentials(self.tiles, token, at, (low, high))
+            self._tile.exponentials(self.tiles, token, at, self._seen(token, first))
+
+    def _seen(self, token: Any, first: Any) -> tuple[Any, Any]:
+        """The keys that a token sees, from and to, counted from `first` on."""
+        low, high = (memory.load(self.limits, token * 2 + n, "int64") - first for n in range(2))
+        return low, high
 
     def _scores(self, count: Any, first: Any, place: Any) -> None:
         """The products with a unit of keys, from `first` on of the step at a place."""
@@ -253,6 +285,10 @@ class Decode:
         ask = self._asking(place + key)
         for token, at in self._tokens(count, sums_at):
             self._tile.add_values(self.tiles, token, key, starts, at, ask)
+
+    def _behind(self, place: Any, number: Any) -> Any:
+        """Where the key of that number behind a place starts."""
+        return self._start(place + number)
 
     def _start(self, place: Any) -> Any:
         """Where a key starts, under the first head."""

@@ -81,8 +81,8 @@ def write(tiles: Tiles, at: Any, result_row: Any) -> None:
             share = block.spread(at, weight_at + lane)
             out_at = finish.row(result_row + chunk.query + lane)
             row = (chunk.query + lane) * tiles.width
-            if tiles.apart(2):
-                write_apart(block, at, row, share, out_at)
+            if apart := tiles.apart(2):
+                write_apart(block, at, row, share, out_at, apart)
                 continue
             for column, mask in host.vectors(0, block.columns, block.lanes):
                 out_at(column, mask, block.vector(at, row + column) * share)

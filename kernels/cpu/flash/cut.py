@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from contextlib import AbstractContextManager
 
-from heddle.kernels import convert, emit, host, sizes
+from heddle.kernels import convert, emit, host, row_spans, sizes
 from heddle.kernels.cpu import _bfloat16
-from heddle.kernels.cpu.amx.tiles import TILE_ROW
+from heddle.kernels.cpu.amx.tiles import TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu.products.tile import ROWS
 from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
@@ -73,7 +73,8 @@ def uses(spec: Spec) -> tuple[str, ...]:
     """
     if not _in_bfloat16(spec):
         return ("tiles",) if splits(spec) else ()
-    return ("dots", "tiles") if fills_tiles(spec) or is_wide(spec) else ("dots",)
+    tiled = fills_tiles(spec) or is_wide(spec) or decodes_in_tiles(spec)
+    return ("dots", "tiles") if tiled else ("dots",)
 
 
 def fills_tiles(spec: Spec) -> bool:
@@ -95,6 +96,34 @@ def is_wide(spec: Spec) -> bool:
     narrower = LARGEST_TILED < size <= LARGEST_WIDE and columns < size
     whole = size % (TILE_ROW // 2) == columns % TILE_ROW == 0
     return narrower and whole and _in_bfloat16(spec) and spec.attr("scale") > 0
+
+
+def decodes_in_tiles(spec: Spec) -> bool:
+    """Whether heads of rows that decode are whole rows of tiles, and their queries in even shares.
+
+    Where they stay in the first cache; see `heddle.kernels.cpu.decode.parts.crowded`. Fewer than
+    four queries of a key are faster on vectors if the key has 8 bits.
+    """
+    if spec.op == "attention" or not _in_bfloat16(spec):
+        return False
+    columns = spec.operands[0].shape[-1], spec.result.shape[-1]
+    whole = all(isinstance(size, int) and size % (TILE_ROW // 2) == 0 for size in columns)
+    group = row_spans.group_of(spec)
+    narrow = any(operand.dtype in convert.FLOAT8 for operand in spec.operands[1:3])
+    many = group >= (4 if narrow else 1)
+    return whole and many and spec.attr("scale") > 0 and decode_rows(group) > 0
+
+
+def decode_rows(group: int) -> int:
+    """Queries of a key head whose sums are in a tile, where `group` share it; 0 for too few.
+
+    They have no rest, nor in vectors of 16 where there are more.
+    """
+    if group > TILE_ROWS and group % TILE_ROWS:
+        return 0
+    most = TILE_ROWS // 2
+    rows = max(n for n in range(1, most + 1) if group % n == 0)
+    return rows if 2 * rows > most or rows == group else 0
 
 
 def splits(spec: Spec) -> bool:

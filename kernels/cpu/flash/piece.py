@@ -73,7 +73,8 @@ class Piece:
             share = with_sink(self.frame, block.weight_at(base + r), beside)
             out_at = finish.row(self._result_row(head, r))
             if block.turned:
-                write_apart(block, block.total, (base + r) * block.across, share, out_at)
+                place = (base + r) * block.across
+                write_apart(block, block.total, place, share, out_at, block.lanes)
                 return []
             for column, mask in host.vectors(0, block.columns, block.lanes):
                 total = block.vector(block.total, (base + r) * block.across + column)

@@ -15,7 +15,7 @@ from typing import Any
 from heddle.kernels import emit, host, memory, row_spans, sizes
 from heddle.kernels.cpu.amx.parts import PARTS
 from heddle.kernels.cpu.amx.tiles import TILE_ROWS
-from heddle.kernels.cpu.decode.parts import COUNTERS, ROOM, drafts, held, most_parts, workspace
+from heddle.kernels.cpu.decode.parts import COUNTERS, ROOM, held, most_parts, workspace
 from heddle.kernels.cpu.decode.rows import Decode
 from heddle.kernels.cpu.flash.block import TILED_KEYS
 from heddle.kernels.cpu.flash.cut import (
@@ -75,12 +75,13 @@ def emit_ragged(
     spans = RowSpans(frame, report, QUERY_OFFSETS, frame.size(spec.operands[0].shape[0]))
     found = Pieces(frame, spans, piece(spec))
     slots = sizes.greatest(decode.key_heads, decode.parts)
+    begin, end = _spread(frame, found)
 
     def step(task: Any, following: Any) -> list[Any]:
         def work() -> list[Any]:
             number, first = sizes.floordiv(task, slots), sizes.mod(task, slots)
             row, token, stop, whole = found.find(number)
-            last = sizes.least(first + (frame.last - task), slots)
+            last = sizes.least(first + (end - task), slots)
             with emit.when(emit.compare("greater", stop - token, 0)):
                 length = keys.length(row)
                 where, tokens = (row, length), (token, stop)
@@ -89,7 +90,7 @@ def emit_ragged(
                     part = WidePart(frame, wide_places, where, tokens)
                 else:
                     part = Part(frame, block, places, where, tokens)
-                few = whole & emit.compare("less_equal", stop - token, drafts(spec))
+                few = whole & emit.compare("less_equal", stop - token, decode.tiles.tokens)
 
                 def decoded() -> list[Any]:
                     decode.attend(row, (token, stop - token), part, (first, last))
@@ -121,7 +122,19 @@ def emit_ragged(
         due = emit.compare("equal", task, following)
         return emit.either(due, [emit.integer(64)], work, lambda: [following])
 
-    emit.carry(frame.first, frame.last, 1, [frame.first], step)
+    emit.carry(begin, end, 1, [begin], step)
+
+
+def _spread(frame: host.Frame, found: Pieces) -> tuple[Any, Any]:
+    """The tasks, from and to, for those that the kernel was given: an equal share of all there are.
+
+    A launch counts the most pieces that there may be. Those that there are not come last: without
+    this, one thread would have all others of a short row.
+    """
+    most = sizes.greatest(frame.size(pieces(frame.spec)), 1)
+    there = sizes.least(found.count(), most)
+    first, last = (sizes.ceildiv(each * there, most) for each in (frame.first, frame.last))
+    return emit.as_index(first), emit.as_index(last)
 
 
 def report(frame: host.Frame, code: int, value: Any, limit: Any, before: Any) -> None:

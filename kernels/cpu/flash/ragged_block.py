@@ -67,13 +67,7 @@ class Pieces:
         The row is -1 for none. There are no tokens where a row is wrong: rows may then overlap.
         Every row is looked at, so that each piece finds what is wrong.
         """
-        first = emit.either(
-            compare("greater", self._count, 0),
-            [emit.integer(64)],
-            lambda: [memory.load(self._pointer, 0, "int64")],
-            lambda: [self._tokens],
-        )[0]
-        first = self._inside(first)
+        first, last = self._ends()
 
         def look(number: Any, left: Any, row: Any, token: Any, stop: Any, fine: Any) -> list[Any]:
             start, end, wrong = self._spans.ends(number)
@@ -97,13 +91,7 @@ class Pieces:
             true,
         ]
         left, row, token, stop, fine = emit.carry(0, self._count - 1, 1, state, look)
-        last = emit.either(
-            compare("greater", self._count, 0),
-            [emit.integer(64)],
-            lambda: [memory.load(self._pointer, self._count - 1, "int64")],
-            lambda: [self._tokens],
-        )[0]
-        (found, behind, _), _ = self._look(left, self._inside(last), self._tokens)
+        (found, behind, _), _ = self._look(left, last, self._tokens)
         token = select(found, behind, token)
         stop = select(found, self._tokens, stop)
         begins = emit.either(
@@ -114,13 +102,39 @@ class Pieces:
         )[0]
         return row, token, select(fine, stop, token), begins
 
+    def count(self) -> Any:
+        """How many there are."""
+        first, last = self._ends()
+
+        def add(number: Any, before: Any) -> list[Any]:
+            start, end, _ = self._spans.ends(number)
+            return [before + self._of(self._inside(start), self._inside(end))]
+
+        outside = self._of(emit.index(0), first) + self._of(last, self._tokens)
+        return emit.carry(0, self._count - 1, 1, [outside], add)[0]
+
+    def _ends(self) -> tuple[Any, Any]:
+        """Where the first row begins and where the last one ends; without rows, behind all."""
+        some = compare("greater", self._count, 0)
+        found = emit.either(
+            some,
+            [emit.integer(64)] * 2,
+            lambda: [memory.load(self._pointer, n, "int64") for n in (0, self._count - 1)],
+            lambda: [self._tokens] * 2,
+        )
+        first, last = map(self._inside, found)
+        return first, last
+
+    def _of(self, start: Any, end: Any) -> Any:
+        """Pieces of a row."""
+        return (emit.maximum(start, end) - start + (self._size - 1)) // self._size
+
     def _inside(self, offset: Any) -> Any:
         return emit.maximum(emit.minimum(offset, self._tokens), 0)
 
     def _look(self, left: Any, start: Any, end: Any) -> tuple[tuple[Any, Any, Any], Any]:
         """Whether `left` is a piece of a row, its first token and the row's end; what is left."""
-        end = emit.maximum(start, end)
-        count = (end - start + (self._size - 1)) // self._size
+        end, count = emit.maximum(start, end), self._of(start, end)
         here = compare("greater_equal", left, 0) & compare("less", left, count)
         return (here, start + left * self._size, end), left - count
 

@@ -50,14 +50,17 @@ def with_sink(
     return inverse(emit.fma(weight, fade, exp2_falling(sink - shift))) * fade
 
 
-def write_apart(block: Block, sums: Any, row: Any, share: Any, out_at: Callable[..., Any]) -> None:
-    """Writes the results of a query whose sums of even columns lie beside those of odd ones.
+def write_apart(
+    block: Block, sums: Any, row: Any, share: Any, out_at: Callable[..., Any], apart: int
+) -> None:
+    """Writes the results of a query whose sums of odd columns lie `apart` from those of even ones.
 
     They begin at number `row` of `sums`, and are multiplied by `share`.
     """
     lanes = block.lanes
     order = [i // 2 + i % 2 * lanes for i in range(2 * lanes)]
     for column in emit.loop(0, block.columns, 2 * lanes):
-        sides = [block.vector(sums, row + column + n) * share for n in (0, lanes)]
+        place = row + (column if apart == lanes else column // 2)
+        sides = [block.vector(sums, place + n) * share for n in (0, apart)]
         for n in (0, lanes):
             out_at(column + n, None, crosslane.shuffle(sides[0], sides[1], order[n : n + lanes]))

@@ -42,7 +42,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _SIGNATURE = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
 )
-_GUARD = 0xA5
+GUARD = 0xA5
 _NO_ACCESS = 0  # PROT_NONE
 
 
@@ -66,7 +66,7 @@ def load_apart(spec: Spec, arch: str):
 
     def guarded(buffer: re.Match) -> str:
         name, count, alignment = buffer[1], *map(int, buffer.groups()[1:])
-        stack.append(Guarded(np.full(-(-count // alignment) * alignment, _GUARD, np.uint8)))
+        stack.append(Guarded(np.full(-(-count // alignment) * alignment, GUARD, np.uint8)))
         return f"{name} = getelementptr i8, ptr inttoptr (i64 {stack[-1].address} to ptr), i64 0"
 
     function, memory = place(to_code(BUFFER.sub(guarded, llvm_ir(spec, machine)), machine))
@@ -118,15 +118,15 @@ class Guarded:
         assert _LIBC.mprotect(ctypes.c_void_p(address + pages * page), page, _NO_ACCESS) == 0
         self.start = pages * page - array.nbytes - shift
         self.end = self.start + array.nbytes
-        self.whole[:] = _GUARD
+        self.whole[:] = GUARD
         self.address = address + self.start
         data = self.whole[self.start : self.end]
         self.array = data.view(array.dtype).reshape(array.shape)
         self.array[...] = array
 
     def check(self) -> None:
-        assert (self.whole[: self.start] == _GUARD).all(), "wrote before a buffer"
-        assert (self.whole[self.end :] == _GUARD).all(), "wrote behind a buffer"
+        assert (self.whole[: self.start] == GUARD).all(), "wrote before a buffer"
+        assert (self.whole[self.end :] == GUARD).all(), "wrote behind a buffer"
 
 
 def run(
@@ -158,11 +158,11 @@ def run(
     outputs += map(Guarded, arrays[: kernel.updates if prepared else 0])
     for operand in spec.written[len(outputs) :]:
         kind, extents = numpy_dtype(operand.dtype), shape(operand.shape, dims)
-        bytes_written = np.full(math.prod(extents) * kind.itemsize, _GUARD, np.uint8)
+        bytes_written = np.full(math.prod(extents) * kind.itemsize, GUARD, np.uint8)
         outputs.append(Guarded(bytes_written.view(kind).reshape(extents), shift_written))
     launch = kernel.launch_on(spec, MACHINES[arch])
     status, counters = Guarded(np.zeros(4, np.int64)), Guarded(np.zeros(launch.counters, np.uint32))
-    scratch = np.full(size(launch.workspace, dims), _GUARD, np.uint8)
+    scratch = np.full(size(launch.workspace, dims), GUARD, np.uint8)
     extras = {"workspace": Guarded(scratch), "counters": counters, "status": status}
     buffers = inputs + outputs + [extras[name] for name in kernel.extras(spec)]
     pointers = (ctypes.c_void_p * len(buffers))(*(buffer.address for buffer in buffers))

@@ -96,7 +96,7 @@ MISTAKES = {
         lambda base, stride, *streamed, **shape: _load(base, tiles.TILE_ROW, **shape),
         "Mismatched elements",
     ),
-    "TILE_ROWS": (tiles, 17, "a tile of 17 rows"),
+    "zero": (tiles, lambda: tiles._intrinsic("tilezero", 17, 64), "a tile of 17 rows"),
     "ends_within": (sides.Sides, False, "of a load lies outside of memory"),
 }
 

@@ -12,6 +12,7 @@ from native import BUFFER, check, llvm_ir, load_apart, run
 
 from heddle.kernels.cpu.amx import wide
 from heddle.kernels.cpu.decode.parts import crowded
+from heddle.kernels.cpu.flash.cut import is_wide
 from heddle.kernels.registry import MACHINES, find
 
 ARCH = "sapphirerapids"
@@ -76,7 +77,7 @@ def test_a_value_that_is_no_number(number):
 
 
 def test_few_tokens_under_few_heads():
-    """They decode in registers, beside a prompt."""
+    """They decode beside a prompt."""
     close(latents(), [1, 2, 20, 1], [150, 40, 47, 1])
 
 
@@ -156,8 +157,11 @@ def test_the_machine_code():
 def test_what_is_wide():
     uses = find(OPS[0], "cpu").uses
     assert uses(latents()) == uses(latents(cache="float8_e4m3fn")) == ("dots", "tiles")
+    for options in ({}, {"cache": "float8_e4m3fn"}):
+        assert is_wide(latents(**options))
     for options in ({"values": 160}, {"values": 96}, {"size": 176}, {"size": 672}):
-        assert uses(latents(**options)) == ("dots",)
+        assert not is_wide(latents(**options))
+    assert uses(latents(size=176)) == ("dots",)
     assert uses(ragged.attention(OPS[0], size=160, values=64)) == ()
 
 

@@ -1,11 +1,12 @@
 """ragged_attention, paged_attention and paged_write: rows of every kind, and what is not read."""
 
+import ctypes
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import ragged_batches as ragged
-from native import ARCHS, DOTS, check, run
+from native import ARCHS, DOTS, GUARD, check, load, run
 from prefetches import lines_asked_for
 from reference import evaluate, size
 
@@ -139,6 +140,28 @@ def test_the_next_block_of_keys_is_asked_for(tokens):
     assert behind <= asked[2]
 
 
+def test_a_short_row_is_shared_out():
+    """Half of the tasks are half of the heads, though more pieces than one were possible."""
+    spec = ragged.attention("paged_attention", heads=8, key_heads=4)
+    dims, arrays = ragged.batch(spec, [20], [30])
+    written = []
+
+    def noting(spec, arch):
+        function, memory = load(spec, arch)
+
+        def call(values, pointers, first, last):
+            function(values, pointers, first, last)
+            places = (ctypes.c_void_p * (len(arrays) + 1)).from_address(pointers)
+            result = np.frombuffer(ctypes.string_at(places[len(arrays)], arrays[0].nbytes), "u1")
+            heads = result.reshape(20, 8, -1) != GUARD
+            written.append(int(heads.any(axis=(0, 2)).sum()))
+
+        return call, memory
+
+    run(spec, arrays, dims, cuts=(0.5,), load=noting)
+    assert written == [4, 8]
+
+
 def test_paged_is_contiguous():
     """The same keys in blocks and side by side: the same bits."""
     spec, plain = (ragged.attention(op, block=3) for op in reversed(OPS))
@@ -167,7 +190,7 @@ def test_chunks_of_a_prompt_are_the_whole_prompt():
     for start, stop in ((0, 33), (33, 34), (34, 70)):
         chunk = [arrays[0][start:stop], *arrays[1:3], np.array([0, stop - start]), np.array([stop])]
         (part,), _ = run(spec, [*chunk, arrays[5]], dims | {"d0": stop - start})
-        if stop - start > drafts(spec):
+        if stop - start > drafts(spec, tiled=False):
             assert part.tobytes() == whole[start:stop].tobytes()
         np.testing.assert_allclose(part, whole[start:stop], rtol=1e-5, atol=1e-5)
 
