@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from operator import or_
@@ -22,6 +21,7 @@ from heddle.kernels.cpu import _bfloat16
 from heddle.kernels.cpu.amx.tiles import TILE_ROW, TILE_ROWS, load, multiply, store, zero
 from heddle.kernels.cpu.decode.block import Chunk, Tiles
 from heddle.kernels.cpu.decode.parts import STEP
+from heddle.kernels.cpu.decode.places import Places
 from heddle.kernels.cpu.decode.sums import bring_forward
 from heddle.kernels.cpu.flash.cut import decode_rows
 from heddle.kernels.cpu.flash.reads import words_of
@@ -60,27 +60,24 @@ def ahead(tiles: Tiles) -> int:
     return max(LEAST, min(MOST, FETCHED // (2 * STEP * _row(tiles))))
 
 
-@dataclass(frozen=True)
 class Step:
-    """Sixteen keys: where each starts, under the first head, by its number.
+    """Sixteen keys from one place on; those that are asked for begin at the place `later`."""
 
-    `evenly`: they lie one behind the other, as bfloat16. `later(r)` is where key r of those starts
-    that are asked for.
-    """
+    def __init__(self, tiles: Tiles, places: Places, place: Any, later: Any) -> None:
+        self.tiles = tiles
+        self._places, self._place, self._later = places, place, later
+        self._evenly = self._lie_evenly()
 
-    tiles: Tiles
-    start: Callable[[Any], Any]
-    later: Callable[[Any], Any]
-    evenly: Any
+    def _lie_evenly(self) -> Any:
+        """Whether the keys lie one behind the other, as bfloat16."""
+        if _narrow(self.tiles):
+            return emit.constant(emit.integer(1), 0)
+        starts = [self._start(r) for r in range(STEP)]
+        uneven = (after - before ^ self._places.row for before, after in pairwise(starts))
+        return emit.compare("equal", reduce(or_, uneven), 0)
 
-    @staticmethod
-    def make(tiles: Tiles, start: Callable[[Any], Any], later: Callable[[Any], Any]) -> Step:
-        """Where keys start at `start`, and at `later` those that are asked for."""
-        if _narrow(tiles):
-            return Step(tiles, start, later, emit.constant(emit.integer(1), 0))
-        row, starts = tiles.key_heads * tiles.block.size, [start(r) for r in range(STEP)]
-        uneven = (after - before ^ row for before, after in pairwise(starts))
-        return Step(tiles, start, later, emit.compare("equal", reduce(or_, uneven), 0))
+    def _start(self, r: Any) -> Any:
+        return self._places.start(self._place + r)
 
     def side(self, number: int, head: Any) -> tuple[Any, Any]:
         """The address of the rows of a head, keys' (1) or values' (2), and the bytes between them.
@@ -91,19 +88,19 @@ class Step:
         across = block.size if number == 1 else block.columns
 
         def here() -> list[Any]:
-            place = memory.at(frame.inputs[number], self.start(0) + head * block.size, "bfloat16")
+            place = memory.at(frame.inputs[number], self._start(0) + head * block.size, "bfloat16")
             return [llvm.ptrtoint(emit.integer(64), place), emit.index(_row(self.tiles))]
 
         def copied() -> list[Any]:
             room = self.tiles.copies
             for r in emit.loop(0, STEP):
-                start = self.start(r) + head * block.size
+                start = self._start(r) + head * block.size
                 for column in emit.loop(0, across, PAIRS):
                     value = words_of(frame, block, number, start + column, None)
                     block.put_words(value, room, (r * across + column) // 2)
             return [llvm.ptrtoint(emit.integer(64), room), emit.index(across * 2)]
 
-        address, apart = emit.either(self.evenly, [emit.integer(64)] * 2, here, copied)
+        address, apart = emit.either(self._evenly, [emit.integer(64)] * 2, here, copied)
         return llvm.inttoptr(emit.pointer_type(), address), apart
 
     def ask(self, turn: Any) -> None:
@@ -116,7 +113,7 @@ class Step:
         each = max(1, row // apart)
         share = -(-STEP * each // self.tiles.key_heads)
         for number in (turn * share + n for n in range(share)):
-            element = self.later(number // each % STEP)
+            element = self._places.start(self._later + number // each % STEP)
             element = element + number % each * (apart // emit.ITEM_SIZE[dtype])
             values = emit.compare("greater_equal", number, STEP * each)
             base = select(values, frame.inputs[2], frame.inputs[1])

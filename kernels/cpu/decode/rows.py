@@ -18,6 +18,7 @@ from heddle.kernels.cpu.decode import avx2, crowd, tile
 from heddle.kernels.cpu.decode import sums as decode_sums
 from heddle.kernels.cpu.decode.block import Tiles
 from heddle.kernels.cpu.decode.parts import STEP, most_parts, part_size, share, sums
+from heddle.kernels.cpu.decode.places import Places
 from heddle.kernels.cpu.decode.tile import Ask
 from heddle.kernels.cpu.flash.block import Block
 from heddle.kernels.cpu.flash.cut import key_block
@@ -32,9 +33,6 @@ from heddle.kernels.spec import Expr
 
 arith, llvm = dialect("arith"), dialect("llvm")
 
-RING = 16 * STEP
-"""Keys whose places are known: of the steps that are worked on and asked for."""
-
 FETCHED = 2**14
 """Bytes of keys, and of values, from what is worked on to what is asked for."""
 
@@ -46,17 +44,15 @@ BROUGHT = FETCHED // 2
 class Decode:
     """What decoding needs, at the start of the kernel's function.
 
-    `parts` are the most of a row, 1 where they are not shared out. `places` are where the keys of
-    two steps start, as elements under the first head; `limits` the keys that each token sees;
-    `part` the sums of a part that is not in the workspace, `total` those of a row's tokens.
+    `parts` are the most of a row, 1 where they are not shared out; `limits` the keys that each
+    token sees; `part` the sums of a part that is not in the workspace, `total` those of a row's
+    tokens.
     """
 
     frame: host.Frame
     tiles: Tiles
-    keys: Keys
-    key_heads: int
     parts: Size
-    places: Any
+    places: Places
     limits: Any
     part: Any
     total: Any
@@ -64,16 +60,12 @@ class Decode:
     @staticmethod
     def make(frame: host.Frame, block: Block, keys: Keys, seen: Expr) -> Decode:
         """Of a kernel whose tokens may see `seen` keys."""
-        spec = frame.spec
-        key_heads = spec.operands[1].shape[-2]
-        assert isinstance(key_heads, int)
-        tiles = Tiles.make(frame, block)
+        spec, tiles = frame.spec, Tiles.make(frame, block)
         numbers = tiles.tokens * sums(spec)
-        places, limits, part, total = (
-            host.byte_buffer(size) for size in (8 * RING, 16 * tiles.tokens, *(4 * numbers,) * 2)
-        )
+        places = Places.make(keys, tiles.key_heads * block.size)
+        limits, part, total = map(host.byte_buffer, (16 * tiles.tokens, *(4 * numbers,) * 2))
         parts = frame.size(most_parts(spec, seen))
-        return Decode(frame, tiles, keys, key_heads, parts, places, limits, part, total)
+        return Decode(frame, tiles, parts, places, limits, part, total)
 
     def attend(
         self, row: Any, tokens: tuple[Any, Any], piece: Part | WidePart, slots: tuple[Any, Any]
@@ -95,7 +87,7 @@ class Decode:
         first, last = slots
         own = emit.compare("equal", first, 0)
         shared = emit.compare("greater", emit.as_index(self.parts), 1)
-        all_slots = sizes.greatest(self.key_heads, self.parts)
+        all_slots = sizes.greatest(self.tiles.key_heads, self.parts)
         from_shared, to_shared = share(first, last, all_slots, parts)
         from_part = select(shared, from_shared, 0)
         to_part = select(shared, to_shared, select(own, parts, 0))
@@ -221,12 +213,12 @@ class Decode:
         """
         start, stop, end = keys
         steps = sizes.ceildiv(stop - start, STEP)
-        self._find(row, start, end, 0)
+        self.places.find(row, start, end, 0)
         for number in emit.loop(0, steps + 1):
             place = number * STEP
             first = start + place
             scored, added = emit.compare("less", number, steps), emit.compare("greater", number, 0)
-            self._find(row, first + STEP, end, place + STEP)
+            self.places.find(row, first + STEP, end, place + STEP)
             with emit.when(added):
                 self._exponentials(count, first - STEP, sums_at)
             for key in emit.loop(0, STEP, self.tiles.unit):
@@ -247,21 +239,13 @@ class Decode:
         ahead = in_tiles.ahead(self.tiles) * STEP
         in_tiles.clear(self.tiles)
         for place in emit.loop(0, ahead, STEP):
-            self._find(row, start + place, end, place)
+            self.places.find(row, start + place, end, place)
         for first in emit.loop(start, stop, STEP):
             place = first - start
-            self._find(row, first + ahead, end, place + ahead)
-            found = [partial(self._behind, place + distance) for distance in (0, ahead)]
-            step = in_tiles.Step.make(self.tiles, *found)
+            self.places.find(row, first + ahead, end, place + ahead)
+            step = in_tiles.Step(self.tiles, self.places, place, place + ahead)
             for token, at in self._tokens(count, sums_at):
                 in_tiles.attend(step, token, at, self._seen(token, first))
-
-    def _find(self, row: Any, first: Any, stop: Any, place: Size) -> None:
-        """Notes where the keys of a step are; one that there is not is the last there is."""
-        for number in emit.loop(0, STEP):
-            found, _ = self.keys.place(row, sizes.least(first + number, stop - 1))
-            found = found * (self.key_heads * self.tiles.block.size)
-            memory.store(found, self.places, (place + number) % RING, "int64")
 
     def _exponentials(self, count: Any, first: Any, sums_at: tuple[Any, Any]) -> None:
         for token, at in self._tokens(count, sums_at):
@@ -275,24 +259,16 @@ class Decode:
     def _scores(self, count: Any, first: Any, place: Any) -> None:
         """The products with a unit of keys, from `first` on of the step at a place."""
         for key in emit.loop(first, first + self.tiles.unit):
-            start, ask = self._start(place + key), self._asking(place + key)
+            start, ask = self.places.start(place + key), self._asking(place + key)
             for token in emit.loop(0, count):
                 self._tile.scores(self.tiles, token, key, start, ask)
 
     def _add_values(self, count: Any, key: Any, place: Any, sums_at: tuple[Any, Any]) -> None:
         """Adds the values of a unit of keys."""
-        starts = [self._start(place + key + one) for one in range(self.tiles.unit)]
+        starts = [self.places.start(place + key + one) for one in range(self.tiles.unit)]
         ask = self._asking(place + key)
         for token, at in self._tokens(count, sums_at):
             self._tile.add_values(self.tiles, token, key, starts, at, ask)
-
-    def _behind(self, place: Any, number: Any) -> Any:
-        """Where the key of that number behind a place starts."""
-        return self._start(place + number)
-
-    def _start(self, place: Any) -> Any:
-        """Where a key starts, under the first head."""
-        return memory.load(self.places, place % RING, "int64")
 
     def _asking(self, place: Any) -> Ask:
         """Asks for a line of a key that is `FETCHED` bytes behind the one at a place.
@@ -315,6 +291,6 @@ class Decode:
     def _distance(self, place: Any, nbytes: int) -> Any:
         """Elements from the key at a place to the one so many bytes behind it, or a few keys."""
         item = emit.ITEM_SIZE[self.frame.spec.operands[1].dtype]
-        row = self.key_heads * self.tiles.block.size * item
+        row = self.places.row * item
         ahead = min(STEP, max(4 * nbytes // FETCHED, nbytes // row))
-        return self._start(place + ahead) - self._start(place)
+        return self.places.start(place + ahead) - self.places.start(place)

@@ -74,7 +74,7 @@ def emit_ragged(
     decode = Decode.make(frame, block, keys, seen)
     spans = RowSpans(frame, report, QUERY_OFFSETS, frame.size(spec.operands[0].shape[0]))
     found = Pieces(frame, spans, piece(spec))
-    slots = sizes.greatest(decode.key_heads, decode.parts)
+    slots = sizes.greatest(decode.tiles.key_heads, decode.parts)
     begin, end = _spread(frame, found)
 
     def step(task: Any, following: Any) -> list[Any]:
@@ -97,7 +97,7 @@ def emit_ragged(
                     return []
 
                 def computed() -> list[Any]:
-                    heads = (first, sizes.least(last, decode.key_heads))
+                    heads = (first, sizes.least(last, decode.tiles.key_heads))
                     if isinstance(part, WidePart) or not tiled:
                         part.attend_heads(*heads)
                         return []
