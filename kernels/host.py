@@ -150,8 +150,8 @@ def byte_buffer(size: int, shared: str = "") -> Any:
 def called(name: str) -> Iterator[None]:
     """What is emitted in it is a function of its own, which is called here; it returns nothing.
 
-    Values from outside become its arguments. It has registers of its own: those of AMX have one
-    shape each in a function.
+    Its `name` is that of no other one. Values from outside become its arguments. It has registers
+    of its own: those of AMX have one shape each in a function.
     """
     outer = _entry().owner.operation
     attributes = {key: outer.attributes[key] for key in ("passthrough", "prefer_vector_width")}

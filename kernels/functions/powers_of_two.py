@@ -1,4 +1,4 @@
-"""2^x for x that is never positive: softmax's exponentials, in base two; and what is made of it.
+"""2^x for x that is hardly positive: softmax's exponentials, in base two; what is made of it.
 
 A softmax in base two is the same once its scores are multiplied by log2(e), which costs nothing
 where they are scaled anyway. It saves the reduction by a rounded ln(2): the rest of x beside its
@@ -121,7 +121,7 @@ _FROM_FLOOR = {
 
 
 def exp2_falling(x: Any, unit: float = 1.0, result: str = "float32") -> Any:
-    """2^(unit x) for x <= 0 within 3 ulp of that of the product; NaN stays NaN.
+    """2^(unit x) for unit x <= 6 within 3 ulp of that of the product; NaN stays NaN.
 
     Where it is no normal number it is 0 or a denormal one. Before it is rounded to a `result` of 16
     bits it may be wrong by a factor of 1 + 2^-18 (float16) or 1 + 2^-13 (bfloat16), a 16th of what

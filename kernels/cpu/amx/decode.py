@@ -10,7 +10,7 @@ has the sums of up to eight queries. Those of all even columns of a query lie be
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from itertools import pairwise
 from operator import or_
@@ -22,7 +22,7 @@ from heddle.kernels.cpu.amx.tiles import TILE_ROW, TILE_ROWS, load, multiply, st
 from heddle.kernels.cpu.decode.block import Chunk, Tiles
 from heddle.kernels.cpu.decode.parts import STEP
 from heddle.kernels.cpu.decode.places import Places
-from heddle.kernels.cpu.decode.sums import bring_forward
+from heddle.kernels.cpu.decode.sums import bring_forward, combined
 from heddle.kernels.cpu.flash.cut import decode_rows
 from heddle.kernels.cpu.flash.reads import words_of
 from heddle.kernels.cpu.flash.shares import finite
@@ -45,7 +45,8 @@ SLACK = 6.0
 are up to 2^6 then, as exact as those below 1."""
 
 FETCHED, LEAST, MOST = 2**17, 2, 12
-"""Bytes of keys and values from what is worked on to what is asked for, in steps of so many."""
+"""Bytes of keys and values from what is worked on to what is asked for, which are so many steps at
+least and at most: fewer than `places` has room for."""
 
 ASKED = 512
 """Bytes of a row from one that is asked for to the next: the second cache fetches those between.
@@ -106,11 +107,11 @@ class Step:
     def ask(self, turn: Any) -> None:
         """Asks for a share of what is worked on later: of keys first, then of values.
 
-        There are as many turns as heads of both.
+        There are as many turns as heads of both, and again for each token and further vector.
         """
         frame, row = self.tiles.frame, _row(self.tiles)
         dtype, apart = frame.spec.operands[1].dtype, LINE if _narrow(self.tiles) else ASKED
-        each = max(1, row // apart)
+        each = -(-row // apart)
         share = -(-STEP * each // self.tiles.key_heads)
         for number in (turn * share + n for n in range(share)):
             element = self._places.start(self._later + number // each % STEP)
@@ -122,8 +123,8 @@ class Step:
 
 def clear(tiles: Tiles) -> None:
     """Clears the scores, of which lanes without a query stay as they are."""
-    block, count = tiles.block, tiles.scores
-    for place in emit.loop(0, count, block.lanes):
+    block = tiles.block
+    for place in emit.loop(0, tiles.tokens * tiles.vectors * WORDS, block.lanes):
         block.put(block.fill(0), tiles.score, place)
 
 
@@ -188,7 +189,7 @@ def _exponentials(tiles: Tiles, token: Any, chunk: Chunk, at: Any, seen: tuple[A
     scores = [block.vector(tiles.score, base + key * TILE_ROWS) for key in range(STEP)]
     top_at, weight_at = tiles.statistics_at(chunk)
     before = block.vector(at, top_at)
-    top = _tree(scores, emit.maximum) * scale
+    top = combined(scores, emit.maximum) * scale
     after = select(emit.compare("greater", top, before + SLACK), top, before)
     shift = finite(after)
     fade = exp2_falling(before - shift)
@@ -196,7 +197,7 @@ def _exponentials(tiles: Tiles, token: Any, chunk: Chunk, at: Any, seen: tuple[A
         exp2_falling(emit.fma(score, block.fill(scale), -shift), result="bfloat16")
         for score in scores
     ]
-    weight = emit.fma(block.vector(at, weight_at), fade, _tree(shares, row_totals.add))
+    weight = emit.fma(block.vector(at, weight_at), fade, combined(shares, row_totals.add))
     block.put(after, at, top_at)
     block.put(weight, at, weight_at)
     _put_shares(tiles, crosslane.transposed(shares)[: chunk.used])
@@ -261,11 +262,3 @@ def _row(tiles: Tiles) -> int:
 def _narrow(tiles: Tiles) -> bool:
     """Whether keys or values have 8 bits, which become bfloat16 when they are copied."""
     return any(operand.dtype in convert.FLOAT8 for operand in tiles.frame.spec.operands[1:3])
-
-
-def _tree(values: Sequence[Any], combine: Callable[[Any, Any], Any]) -> Any:
-    """All values combined, in pairs."""
-    values = list(values)
-    while len(values) > 1:
-        values = [reduce(combine, values[i : i + 2]) for i in range(0, len(values), 2)]
-    return values[0]

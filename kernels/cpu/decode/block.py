@@ -156,11 +156,6 @@ class Tiles:
         """Vectors of a token's queries."""
         return statistics(self.frame.spec, self.block.lanes) // (2 * self.block.lanes)
 
-    @property
-    def scores(self) -> int:
-        """Scores of a step."""
-        return self.tokens * self.vectors * STEP * self.block.lanes
-
     def score_at(self, token: Any, number: Any) -> Any:
         """Where the scores of a vector of queries are."""
         return (token * self.vectors + number) * (STEP * self.block.lanes)

@@ -21,7 +21,7 @@ from heddle.kernels.cpu.decode.parts import STEP, most_parts, part_size, share, 
 from heddle.kernels.cpu.decode.places import Places
 from heddle.kernels.cpu.decode.tile import Ask
 from heddle.kernels.cpu.flash.block import Block
-from heddle.kernels.cpu.flash.cut import key_block
+from heddle.kernels.cpu.flash.cut import key_block, uses
 from heddle.kernels.cpu.flash.ragged_part import Part
 from heddle.kernels.cpu.flash.reads import read_queries
 from heddle.kernels.cpu.flash.wide_part import WidePart
@@ -79,7 +79,7 @@ class Decode:
         start, (_, stop) = seen(emit.index(0))[0], seen(count - 1)
         if crowded:
             step = key_block(self.frame.spec)
-        if crowded or self.tiles.tiled:
+        if crowded or self._in_blocks:
             start = start // step * step
         length = sizes.greatest(stop - start, 0)
         size = part_size(length, step)
@@ -152,6 +152,13 @@ class Decode:
         place = (token * self.parts + number) * own
         held = memory.at(self.frame.workspace, place, "float32", inside=False)
         return select(shared, held, self.part), select(shared, emit.index(own) * self.parts, own)
+
+    @property
+    def _in_blocks(self) -> bool:
+        """Whether steps that begin at multiples of them are each in one block, as tiles want it."""
+        spec, block = self.frame.spec, self.frame.spec.operands[1].shape[1]
+        paged = spec.op == "paged_attention" and isinstance(block, int) and block % STEP == 0
+        return self.tiles.tiled and paged
 
     @property
     def _tile(self) -> ModuleType:
@@ -274,13 +281,13 @@ class Decode:
         """Asks for a line of a key that is `FETCHED` bytes behind the one at a place.
 
         `avx2` asks for each line twice, the first cache alone. A CPU with AMX is fastest where the
-        second one is asked alone, but for 8 bits.
+        second one is asked alone, but for 8 bits; kernels whose code differs there know of it.
         """
         spec = self.frame.spec
-        narrow = spec.operands[1].dtype in convert.FLOAT8
+        alone = self.frame.machine.tiles and "tiles" in uses(spec)
         if self.tiles.halved:
             asks = [(1, self._distance(place, FETCHED))]
-        elif self.frame.machine.tiles and not narrow:
+        elif alone and spec.operands[1].dtype not in convert.FLOAT8:
             asks = [(2, self._distance(place, FETCHED))]
         else:
             asks = [(1, self._distance(place, BROUGHT)), (2, self._distance(place, FETCHED))]

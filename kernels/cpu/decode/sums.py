@@ -6,6 +6,8 @@ Of each query there are the greatest score, the sum of exponentials and the weig
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 from heddle.kernels import emit, host, rows
@@ -15,6 +17,14 @@ from heddle.kernels.functions.powers_of_two import exp2_falling
 from heddle.kernels.mlir import dialect
 
 vector = dialect("vector")
+
+
+def combined(values: Sequence[Any], combine: Callable[[Any, Any], Any]) -> Any:
+    """All values combined, in pairs."""
+    values = list(values)
+    while len(values) > 1:
+        values = [reduce(combine, values[i : i + 2]) for i in range(0, len(values), 2)]
+    return values[0]
 
 
 def clear(tiles: Tiles, at: Any) -> None:

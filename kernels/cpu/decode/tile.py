@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import reduce
 from typing import Any
 
 from heddle.kernels import convert, crosslane, emit, host, memory, row_totals
 from heddle.kernels.cpu import _bfloat16, _float8
 from heddle.kernels.cpu.decode.block import Chunk, Tiles
 from heddle.kernels.cpu.decode.parts import LANES, STEP
-from heddle.kernels.cpu.decode.sums import bring_forward
+from heddle.kernels.cpu.decode.sums import bring_forward, combined
 from heddle.kernels.cpu.flash.reads import words_of
 from heddle.kernels.cpu.flash.shares import finite
 from heddle.kernels.emit import select
@@ -73,11 +72,11 @@ def exponentials(tiles: Tiles, token: Any, at: Any, seen: tuple[Any, Any]) -> No
         ]
         top_at, weight_at = tiles.statistics_at(chunk)
         before = block.vector(at, top_at)
-        after = emit.maximum(before, _tree(found, emit.maximum))
+        after = emit.maximum(before, combined(found, emit.maximum))
         shift = finite(after)
         fade = exp2_falling(before - shift)
         shares = [exp2_falling(value - shift, result=block.share_dtype) for value in found]
-        weight = emit.fma(block.vector(at, weight_at), fade, _tree(shares, row_totals.add))
+        weight = emit.fma(block.vector(at, weight_at), fade, combined(shares, row_totals.add))
         block.put(after, at, top_at)
         block.put(weight, at, weight_at)
         _put_shares(tiles, shares, base)
@@ -176,11 +175,3 @@ def _values(tiles: Tiles, starts: Sequence[Any], columns: range, ask: Ask) -> li
             words = emit.widen(emit.integer(32), block.lanes)
             found.append(vector.bitcast(words, crosslane.shuffle(sides[0], sides[1], half)))
     return found
-
-
-def _tree(values: Sequence[Any], combine: Any) -> Any:
-    """All values combined, in pairs."""
-    values = list(values)
-    while len(values) > 1:
-        values = [reduce(combine, values[i : i + 2]) for i in range(0, len(values), 2)]
-    return values[0]

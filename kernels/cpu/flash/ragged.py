@@ -129,7 +129,8 @@ def _spread(frame: host.Frame, found: Pieces) -> tuple[Any, Any]:
     """The tasks, from and to, for those that the kernel was given: an equal share of all there are.
 
     A launch counts the most pieces that there may be. Those that there are not come last: without
-    this, one thread would have all others of a short row.
+    this, one thread would have all others of a short row. Where there are fewer, what a thread
+    claims may be a part of a piece's heads.
     """
     most = sizes.greatest(frame.size(pieces(frame.spec)), 1)
     there = sizes.least(found.count(), most)

@@ -78,7 +78,7 @@ def test_rows_that_decode(op, options):
 
 def test_parts_of_a_window():
     """The first step begins before the window, so that a row may have a part more."""
-    close(attention(window=500, block=4), [1, 2], [1000, 777])
+    close(attention(window=507), [1, 2], [1000, 777])
 
 
 def test_a_row_alone_has_the_bits_of_one_among_others():

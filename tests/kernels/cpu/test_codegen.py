@@ -162,6 +162,17 @@ def test_levels_differ_in_what_the_row_says(op, dtype):
         spec = replace(spec, operands=(a, Operand(dtype, (b.shape[0], -(-b.shape[1] // 2), 32, 2))))
     if find(op, "cpu").supports(spec) is not None:
         return
+    check_levels(spec)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("size", [80, 160, 256])
+def test_levels_of_heads_of_other_sizes(size, dtype):
+    """Of which some fill tiles when rows decode alone, and some never."""
+    check_levels(ragged_batches.attention("paged_attention", dtype, size=size, block=16))
+
+
+def check_levels(spec):
     for machines in alike(spec):
         if len(machines) > 1:
             assert len({mlir(spec, machine) for machine in machines}) == 1
