@@ -6,6 +6,9 @@ from itertools import accumulate
 
 import native
 import numpy as np
+from reference import size
+
+from heddle.kernels.registry import find
 
 _PREFETCH = re.compile(r"@llvm\.prefetch\.p0\((ptr [^,]+), [^)]*\)")
 
@@ -45,3 +48,17 @@ def lines_asked_for(spec, machine, buffers, dims, first, last) -> list[set[int]]
         offsets = places - start
         found.append(set(offsets[(offsets >= 0) & (offsets < buffer.nbytes)] // LINE))
     return found
+
+
+def all_lines_asked_for(spec, machine, arrays, dims) -> list[set[int]]:
+    """`lines_asked_for` by all tasks of a kernel of one output, for `arrays` as its operands."""
+    kernel = find(spec.op, "cpu")
+    launch = kernel.launch_on(spec, machine)
+    words = {
+        "workspace": np.zeros(size(launch.workspace, dims), np.uint8),
+        "counters": np.zeros(launch.counters, np.uint32),
+        "status": np.zeros(4, np.int64),
+    }
+    buffers = [*arrays, np.empty_like(arrays[0]), *(words[name] for name in kernel.extras(spec))]
+    values = [dims[name] for name in spec.dims]
+    return lines_asked_for(spec, machine, buffers, values, 0, size(launch.grid[0], dims))

@@ -21,6 +21,8 @@ from heddle.kernels.cpu.flash import block, ragged, splits
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Operand
 
+pytestmark = pytest.mark.usefixtures("products")
+
 ARCH = "sapphirerapids"
 MACHINE = MACHINES[ARCH]
 LEAST_SPLIT = kernel.least_split
@@ -37,24 +39,12 @@ def few_are_split():
     native.load.cache_clear()
 
 
-@pytest.fixture(autouse=True)
-def products(monkeypatch):
-    monkeypatch.setattr(amx_emulation, "products", Products())
-
-
 @pytest.fixture
 def emitted_anew():
     """For a test that changes how kernels are emitted."""
     native.load.cache_clear()
     yield
     native.load.cache_clear()
-
-
-class Products(list):
-    """Those of all calls: a kernel is also called for no task."""
-
-    def clear(self):
-        pass
 
 
 def tiled(size=32, **options):

@@ -9,31 +9,20 @@ import numpy as np
 import pytest
 import ragged_batches as ragged
 from native import BUFFER, check, llvm_ir, load_apart, run
-from prefetches import lines_asked_for
-from reference import size
+from prefetches import all_lines_asked_for
 
 from heddle.kernels.cpu.amx import decode
 from heddle.kernels.cpu.decode import sums as decode_sums
 from heddle.kernels.cpu.decode.parts import drafts
 from heddle.kernels.cpu.flash.cut import decode_rows, decodes_in_tiles
-from heddle.kernels.registry import MACHINES, find
+from heddle.kernels.registry import MACHINES
 from heddle.runtime._core import cpu_info
+
+pytestmark = pytest.mark.usefixtures("products")
 
 ARCH = "sapphirerapids"
 MACHINE = MACHINES[ARCH]
 OPS = ["ragged_attention", "paged_attention"]
-
-
-@pytest.fixture(autouse=True)
-def products(monkeypatch):
-    monkeypatch.setattr(amx_emulation, "products", Products())
-
-
-class Products(list):
-    """Those of all calls: a kernel is also called for no task."""
-
-    def clear(self):
-        pass
 
 
 def attention(op=OPS[1], **options):
@@ -140,16 +129,7 @@ def test_keys_are_asked_for_ahead(key_heads):
     heads = 2 * key_heads
     spec = attention(OPS[0], heads=heads, key_heads=key_heads, size=32, causal=False)
     dims, arrays = ragged.batch(spec, [1], [512])
-    kernel = find(spec.op, "cpu")
-    launch = kernel.launch_on(spec, MACHINE)
-    words = {
-        "workspace": np.zeros(size(launch.workspace, dims), np.uint8),
-        "counters": np.zeros(launch.counters, np.uint32),
-        "status": np.zeros(4, np.int64),
-    }
-    buffers = [*arrays, np.empty_like(arrays[0]), *(words[name] for name in kernel.extras(spec))]
-    values = [dims[name] for name in spec.dims]
-    asked = lines_asked_for(spec, MACHINE, buffers, values, 0, size(launch.grid[0], dims))
+    asked = all_lines_asked_for(spec, MACHINE, arrays, dims)
     row = key_heads * 32 * 2
     behind = {key * row // 64 for key in range(decode.MOST * 16, 512)}
     for number in (1, 2):

@@ -15,22 +15,12 @@ from heddle.kernels.cpu.decode.parts import crowded
 from heddle.kernels.cpu.flash.cut import is_wide
 from heddle.kernels.registry import MACHINES, find
 
+pytestmark = pytest.mark.usefixtures("products")
+
 ARCH = "sapphirerapids"
 MACHINE = MACHINES[ARCH]
 OPS = ["ragged_attention", "paged_attention"]
 CROWD = {"heads": 52, "key_heads": 1, "size": 160, "values": 64}
-
-
-@pytest.fixture(autouse=True)
-def products(monkeypatch):
-    monkeypatch.setattr(amx_emulation, "products", Products())
-
-
-class Products(list):
-    """Those of all calls: a kernel is also called for no task."""
-
-    def clear(self):
-        pass
 
 
 def latents(op=OPS[1], **options):

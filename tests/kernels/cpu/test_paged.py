@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import ragged_batches as ragged
 from native import ARCHS, check, run
-from prefetches import lines_asked_for
-from reference import evaluate, size
+from prefetches import all_lines_asked_for
+from reference import evaluate
 
 from heddle.kernels.cpu.decode.parts import (
     drafts,
@@ -115,16 +115,7 @@ def test_the_next_block_of_keys_is_asked_for(tokens):
     """Beside tiles of many queries and of few, of a prompt and of a token with drafts."""
     spec = ragged.attention("ragged_attention", heads=2)
     dims, arrays = ragged.batch(spec, [tokens], [300])
-    kernel, machine = find(spec.op, "cpu"), MACHINES[ARCHS[-1]]
-    launch = kernel.launch_on(spec, machine)
-    words = {
-        "workspace": np.zeros(size(launch.workspace, dims), np.uint8),
-        "counters": np.zeros(launch.counters, np.uint32),
-        "status": np.zeros(4, np.int64),
-    }
-    buffers = [*arrays, np.empty_like(arrays[0]), *(words[name] for name in kernel.extras(spec))]
-    values = [dims[name] for name in spec.dims]
-    asked = lines_asked_for(spec, machine, buffers, values, 0, size(launch.grid[0], dims))
+    asked = all_lines_asked_for(spec, MACHINES[ARCHS[-1]], arrays, dims)
     line = 64 // 4
     behind = set(range(128 * 2 * 32 // line, 300 * 2 * 32 // line))
     assert behind <= asked[1]
