@@ -52,9 +52,12 @@ RAISED = 4
 BEFORE, SLOTS = 2, 4
 """Steps from what is multiplied to what becomes bytes, and how many have room."""
 
-NEAR, FAR, APART = Ask(1, 6 << 10), Ask(2, 24 << 10), 4
+ASKS = (Ask(1, 6 << 10), Ask(2, 24 << 10), 4)
 """What is asked for beside what is read: of the first cache each line, and of the second one, which
 fetches those between by itself, one line in so many."""
+
+CLOSER = (Ask(1, 3 << 10), Ask(2, 16 << 10), 1)
+"""The same beside 4 bits whose groups fill rows of tiles."""
 
 
 def takes(frame: host.Frame) -> bool:
@@ -81,6 +84,7 @@ class Few:
         self._step, self._steps, self._along = step, k // step, along // step
         self._groups, self._group = k // group, group // step
         self._size = step * PANEL // (2 if self._nibbles else 1)
+        self._asks = CLOSER if self._nibbles and step == TILE_ROW else ASKS
         apart = RAISED if self._nibbles else 0
         self._digits = Digits(frame, k, step, 2 * along, self._nibbles, apart)
         self._bytes = host.byte_buffer(SLOTS * step * PANEL) if self._nibbles else None
@@ -221,11 +225,12 @@ class Few:
 
         They are asked for, and of weights of 4 bits, which come later, bytes are made.
         """
+        near, far, apart = self._asks
         for line in range(quarter * self._size // 4, (quarter + 1) * self._size // 4, LINE):
             place = step * self._size + line
-            NEAR.beside(self._weights, place, "int8")
-            if line % (APART * LINE) == 0:
-                FAR.beside(self._weights, place, "int8")
+            near.beside(self._weights, place, "int8")
+            if line % (apart * LINE) == 0:
+                far.beside(self._weights, place, "int8")
             if self._nibbles:
                 self._part(step, line)
 
