@@ -9,7 +9,6 @@ has the sums of up to eight queries. Those of all even columns of a query lie be
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import reduce
 from itertools import pairwise
@@ -22,7 +21,7 @@ from heddle.kernels.cpu.amx.tiles import TILE_ROW, TILE_ROWS, load, multiply, st
 from heddle.kernels.cpu.decode.block import Chunk, Tiles
 from heddle.kernels.cpu.decode.parts import STEP
 from heddle.kernels.cpu.decode.places import Places
-from heddle.kernels.cpu.decode.sums import bring_forward, combined
+from heddle.kernels.cpu.decode.sums import bring_forward, combined, hide, raised
 from heddle.kernels.cpu.flash.cut import decode_rows
 from heddle.kernels.cpu.flash.reads import words_of
 from heddle.kernels.cpu.flash.shares import finite
@@ -39,10 +38,6 @@ PAIRS = 2 * TILE_ROWS
 
 SUMS = 4
 """Tiles of sums in registers."""
-
-SLACK = 6.0
-"""By how much a score may be greater than what is taken off before sums are scaled: exponentials
-are up to 2^6 then, as exact as those below 1."""
 
 FETCHED, LEAST, MOST = 2**17, 2, 12
 """Bytes of keys and values from what is worked on to what is asked for, which are so many steps at
@@ -174,23 +169,18 @@ def _scores(step: Step, token: Any, chunk: Chunk) -> None:
 
 def _exponentials(tiles: Tiles, token: Any, chunk: Chunk, at: Any, seen: tuple[Any, Any]) -> None:
     """Turns a vector's scores into exponentials, and brings its sums forward to them."""
-    block, (low, high) = tiles.block, seen
+    block = tiles.block
     base, scale = tiles.score_at(token, chunk.number), block.scale
     if block.cap:
         scale = 1.0
         for place in emit.loop(base, base + WORDS, TILE_ROWS):
             block.put(block.scaled(block.vector(tiles.score, place)), tiles.score, place)
-    hidden = emit.compare("less", high, STEP) | emit.compare("greater", low, 0)
-    with emit.when(hidden):
-        for key in emit.loop(0, STEP):
-            outside = emit.compare("less_equal", high, key) | emit.compare("greater", low, key)
-            with emit.when(outside):
-                block.put(block.fill(-math.inf), tiles.score, base + key * TILE_ROWS)
+    hide(tiles, base, seen)
     scores = [block.vector(tiles.score, base + key * TILE_ROWS) for key in range(STEP)]
     top_at, weight_at = tiles.statistics_at(chunk)
     before = block.vector(at, top_at)
     top = combined(scores, emit.maximum) * scale
-    after = select(emit.compare("greater", top, before + SLACK), top, before)
+    after = raised(before, top)
     shift = finite(after)
     fade = exp2_falling(before - shift)
     shares = [

@@ -17,12 +17,11 @@ from heddle.kernels import convert, crosslane, emit, memory, row_totals
 from heddle.kernels.cpu import _float8
 from heddle.kernels.cpu.decode.block import Tiles
 from heddle.kernels.cpu.decode.parts import STEP
-from heddle.kernels.cpu.decode.sums import bring_forward
+from heddle.kernels.cpu.decode.sums import bring_forward, hide, raised
 from heddle.kernels.cpu.decode.tile import Ask
 from heddle.kernels.cpu.flash.cut import LOG2_E
 from heddle.kernels.cpu.flash.reads import words_of
 from heddle.kernels.cpu.flash.shares import finite
-from heddle.kernels.emit import select
 from heddle.kernels.functions.powers_of_two import capped, exp2_falling
 from heddle.kernels.memory import LINE
 from heddle.kernels.mlir import dialect
@@ -34,13 +33,6 @@ SUMS = 8
 
 TURN = 4
 """Keys whose exponentials are computed in a turn of a loop, side by side."""
-
-SLACK = 6.0
-"""By how much a score may be greater than what is taken off before sums are scaled.
-
-Exponentials are up to 2^6 then, of which `exp2_falling` is as exact with registers of 32 bytes, and
-finite times a `SCALE`.
-"""
 
 ASKED = LINE // 2
 """Bytes from one that is asked for to the next: each line is asked for twice."""
@@ -113,20 +105,15 @@ def exponentials(tiles: Tiles, token: Any, at: Any, seen: tuple[Any, Any]) -> No
 
     The token sees the keys of the step from and to `seen`.
     """
-    block, lanes, (low, high) = tiles.block, tiles.block.lanes, seen
-    hidden = emit.compare("less", high, STEP) | emit.compare("greater", low, 0)
+    block, lanes = tiles.block, tiles.block.lanes
     for chunk in tiles.chunks():
         base = tiles.score_at(token, chunk.number)
-        with emit.when(hidden):
-            for key in emit.loop(0, STEP):
-                outside = emit.compare("less_equal", high, key) | emit.compare("greater", low, key)
-                with emit.when(outside):
-                    block.put(block.fill(-math.inf), tiles.score, base + key * lanes)
+        hide(tiles, base, seen)
         top_at, weight_at = tiles.statistics_at(chunk)
         before = block.vector(at, top_at)
         found = [block.vector(tiles.score, base + key * lanes) for key in range(STEP)]
         top = reduce(lambda most, value: emit.maximum(value, most), found, before)
-        after = select(emit.compare("greater", top, before + SLACK), top, before)
+        after = raised(before, top)
         shift = finite(after)
         fade = exp2_falling(before - shift)
         weight = [block.vector(at, weight_at) * fade]

@@ -12,11 +12,18 @@ from typing import Any
 
 from heddle.kernels import emit, host, rows
 from heddle.kernels.cpu.decode.block import Chunk, Tiles
+from heddle.kernels.cpu.decode.parts import STEP
 from heddle.kernels.cpu.flash.shares import finite, with_sink, write_apart
 from heddle.kernels.functions.powers_of_two import exp2_falling
 from heddle.kernels.mlir import dialect
 
 vector = dialect("vector")
+
+SLACK = 6.0
+"""By how much a score may be greater than what is taken off before sums are scaled.
+
+Exponentials are up to 2^6 then, of which `exp2_falling` is as exact, and finite times a `SCALE`.
+"""
 
 
 def combined(values: Sequence[Any], combine: Callable[[Any, Any], Any]) -> Any:
@@ -25,6 +32,21 @@ def combined(values: Sequence[Any], combine: Callable[[Any, Any], Any]) -> Any:
     while len(values) > 1:
         values = [reduce(combine, values[i : i + 2]) for i in range(0, len(values), 2)]
     return values[0]
+
+
+def hide(tiles: Tiles, base: Any, seen: tuple[Any, Any]) -> None:
+    """A vector's scores of a step, at `base`, become -inf but those of keys from and to `seen`."""
+    block, (low, high) = tiles.block, seen
+    with emit.when(emit.compare("less", high, STEP) | emit.compare("greater", low, 0)):
+        for key in emit.loop(0, STEP):
+            outside = emit.compare("less_equal", high, key) | emit.compare("greater", low, key)
+            with emit.when(outside):
+                block.put(block.fill(-math.inf), tiles.score, base + key * block.lanes)
+
+
+def raised(before: Any, top: Any) -> Any:
+    """What is taken off scores whose greatest is `top`: what was, unless that is much less."""
+    return emit.select(emit.compare("greater", top, before + SLACK), top, before)
 
 
 def clear(tiles: Tiles, at: Any) -> None:

@@ -8,8 +8,10 @@ import native
 import numpy as np
 import pytest
 import ragged_batches as ragged
-from native import BUFFER, check, llvm_ir, load_apart, run
+import ragged_tiles
+from native import BUFFER, llvm_ir, run
 from prefetches import all_lines_asked_for
+from ragged_tiles import ARCH
 
 from heddle.kernels.cpu.amx import decode
 from heddle.kernels.cpu.decode import sums as decode_sums
@@ -20,7 +22,6 @@ from heddle.runtime._core import cpu_info
 
 pytestmark = pytest.mark.usefixtures("products")
 
-ARCH = "sapphirerapids"
 MACHINE = MACHINES[ARCH]
 OPS = ["ragged_attention", "paged_attention"]
 
@@ -33,12 +34,9 @@ def attention(op=OPS[1], **options):
 
 
 def close(spec, counts, lengths):
-    """Exponentials are rounded to bfloat16; all is multiplied in tiles, of rows that decode."""
+    """As in `ragged_tiles`, of rows that decode."""
     assert max(counts) <= drafts(spec, tiled=True)
-    dims, arrays = ragged.batch(spec, counts, lengths)
-    found = check(spec, dims, arrays, ARCH, rtol=1e-5, atol=1e-3)
-    assert amx_emulation.products
-    return found
+    return ragged_tiles.close(spec, counts, lengths)
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -71,13 +69,7 @@ def test_parts_of_a_window():
 
 
 def test_a_row_alone_has_the_bits_of_one_among_others():
-    spec = attention()
-    dims, arrays = ragged.batch(spec, [1, 20, 2], [300, 40, 7])
-    (all_of_them,), _ = run(spec, arrays, dims, ARCH)
-    query, key, value, _, lengths, table = arrays
-    alone = [query[:1], key, value, np.array([0, 1]), lengths[:1], table[:1]]
-    (found,), _ = run(spec, alone, dims | {"d0": 1, "d2": 2, "d3": 1}, ARCH)
-    assert found.tobytes() == all_of_them[:1].tobytes()
+    ragged_tiles.a_row_alone_has_its_bits(attention(), [1, 20, 2], [300, 40, 7])
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])
@@ -150,12 +142,7 @@ def test_a_thread_of_2_mib_has_room(options):
 
 
 def test_the_stack():
-    """Each buffer ends where memory ends."""
-    spec = attention(block=5)
-    dims, arrays = ragged.batch(spec, [1, 2], [300, 40])
-    (found,), _ = run(spec, arrays, dims, ARCH, load=load_apart)
-    (wanted,), _ = run(spec, arrays, dims, ARCH)
-    assert found.tobytes() == wanted.tobytes()
+    ragged_tiles.stays_in_its_buffers(attention(block=5), [1, 2], [300, 40])
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,9 @@ import native
 import numpy as np
 import pytest
 import ragged_batches as ragged
-from native import BUFFER, check, llvm_ir, load_apart, run
+import ragged_tiles
+from native import BUFFER, llvm_ir, run
+from ragged_tiles import ARCH
 
 from heddle.kernels.cpu.amx import wide
 from heddle.kernels.cpu.decode.parts import crowded
@@ -17,7 +19,6 @@ from heddle.kernels.registry import MACHINES, find
 
 pytestmark = pytest.mark.usefixtures("products")
 
-ARCH = "sapphirerapids"
 MACHINE = MACHINES[ARCH]
 OPS = ["ragged_attention", "paged_attention"]
 CROWD = {"heads": 52, "key_heads": 1, "size": 160, "values": 64}
@@ -26,14 +27,6 @@ CROWD = {"heads": 52, "key_heads": 1, "size": 160, "values": 64}
 def latents(op=OPS[1], **options):
     shape = {"heads": 6, "key_heads": 2, "size": 160, "values": 64}
     return ragged.attention(op, "bfloat16", **{**shape, **options})
-
-
-def close(spec, counts, lengths):
-    """Exponentials are rounded to bfloat16; everything is multiplied in tiles."""
-    dims, arrays = ragged.batch(spec, counts, lengths)
-    found = check(spec, dims, arrays, ARCH, rtol=1e-5, atol=1e-3)
-    assert amx_emulation.products
-    return found
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -50,7 +43,7 @@ def close(spec, counts, lengths):
 )
 def test_prompts(op, options):
     """Of rows longer than a block of keys, and of fewer keys than tokens."""
-    close(latents(op, **options), [11, 0, 20, 5], [150, 3, 47, 2])
+    ragged_tiles.close(latents(op, **options), [11, 0, 20, 5], [150, 3, 47, 2])
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])
@@ -68,7 +61,7 @@ def test_a_value_that_is_no_number(number):
 
 def test_few_tokens_under_few_heads():
     """They decode beside a prompt."""
-    close(latents(), [1, 2, 20, 1], [150, 40, 47, 1])
+    ragged_tiles.close(latents(), [1, 2, 20, 1], [150, 40, 47, 1])
 
 
 @pytest.mark.parametrize(
@@ -85,17 +78,11 @@ def test_rows_that_decode(options):
     """Parts of a row that are no whole tiles, and queries that are, and are not."""
     spec = latents(**{**CROWD, **options})
     assert crowded(spec)
-    close(spec, [1, 0, 1, 1], [570, 9, 33, 1])
+    ragged_tiles.close(spec, [1, 0, 1, 1], [570, 9, 33, 1])
 
 
 def test_a_row_alone_has_the_bits_of_one_among_others():
-    spec = latents(**CROWD)
-    dims, arrays = ragged.batch(spec, [1, 20, 1], [300, 40, 7])
-    (all_of_them,), _ = run(spec, arrays, dims, ARCH)
-    query, key, value, _, lengths, table = arrays
-    alone = [query[:1], key, value, np.array([0, 1]), lengths[:1], table[:1]]
-    (found,), _ = run(spec, alone, dims | {"d0": 1, "d2": 2, "d3": 1}, ARCH)
-    assert found.tobytes() == all_of_them[:1].tobytes()
+    ragged_tiles.a_row_alone_has_its_bits(latents(**CROWD), [1, 20, 1], [300, 40, 7])
 
 
 @pytest.mark.parametrize(("block", "copied"), [(16, False), (8, True)])
@@ -129,12 +116,7 @@ def test_a_thread_of_2_mib_has_room(options):
 
 
 def test_the_stack():
-    """Each buffer ends where memory ends."""
-    spec = latents(**CROWD)
-    dims, arrays = ragged.batch(spec, [1, 20], [300, 40])
-    (found,), _ = run(spec, arrays, dims, ARCH, load=load_apart)
-    (wanted,), _ = run(spec, arrays, dims, ARCH)
-    assert found.tobytes() == wanted.tobytes()
+    ragged_tiles.stays_in_its_buffers(latents(**CROWD), [1, 20], [300, 40])
 
 
 def test_the_machine_code():
@@ -169,5 +151,5 @@ def test_mistakes_do_not_pass(name, monkeypatch):
     native.load.cache_clear()
     monkeypatch.setattr(place, name, value)
     with pytest.raises(AssertionError, match="Not equal to tolerance"):
-        close(latents(), [9], [45])
+        ragged_tiles.close(latents(), [9], [45])
     native.load.cache_clear()

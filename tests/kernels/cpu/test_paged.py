@@ -9,9 +9,7 @@ from native import ARCHS, check, run
 from prefetches import all_lines_asked_for
 from reference import evaluate
 
-from heddle.kernels.cpu.decode.parts import (
-    drafts,
-)
+from heddle.kernels.cpu.decode.parts import drafts
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Body, Operand, Spec, Step
 
