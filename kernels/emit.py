@@ -199,8 +199,17 @@ def bitcast(value: Any, element: Any) -> Any:
 
 def opaque(value: Any) -> Any:
     """The same value, to LLVM another: it comes out of an empty assembler statement."""
+    return _reborn(value)
+
+
+def pinned(value: Any) -> Any:
+    """The same value, which LLVM computes here: not later, where it is used."""
+    return _reborn(value, has_side_effects=True)
+
+
+def _reborn(value: Any, **attributes: bool) -> Any:
     register = "v" if lanes_of(value) > 1 else "r"
-    return llvm.inline_asm(value.type, [value], "", f"={register},0")
+    return llvm.inline_asm(value.type, [value], "", f"={register},0", **attributes)
 
 
 # Arithmetic

@@ -150,10 +150,12 @@ def byte_buffer(size: int, shared: str = "") -> Any:
 def called(name: str) -> Iterator[None]:
     """What is emitted in it is a function of its own, which is called here; it returns nothing.
 
-    Its `name` is that of no other one. Values from outside become its arguments. It has registers
-    of its own: those of AMX have one shape each in a function.
+    Where there is one of its `name`, it gets a number too. Values from outside become its
+    arguments. It has registers of its own: those of AMX have one shape each in a function.
     """
     outer = _entry().owner.operation
+    names = [other.attributes["sym_name"].value for other in outer.block.operations]
+    name = f"{name}_{len(names)}" if name in names else name
     attributes = {key: outer.attributes[key] for key in ("passthrough", "prefer_vector_width")}
     with ir.InsertionPoint(outer.block):
         made = llvm.LLVMFuncOp(

@@ -61,10 +61,10 @@ class Digits:
         self._room = host.byte_buffer(TILE_ROWS * k, shared="left")
         self._scales = host.byte_buffer(k // span * TILE_ROWS * emit.ITEM_SIZE["float32"])
 
-    def load(self, step: Any) -> Any:
-        """The tile of a step along k."""
+    def load(self, step: Any, rows: int) -> Any:
+        """The tile of a step along k, so many of its rows."""
         place = bytes_at(self._room, step * (self._step * TILE_ROWS))
-        return tiles.load(place, self._step, row=self._step)
+        return tiles.load(place, self._step, rows=rows, row=self._step)
 
     def scale(self, row: Any, span: Any) -> Any:
         """That of a row's span, in every lane."""
@@ -78,6 +78,10 @@ class Digits:
         through all rows.
         """
         spans = self._k // self._span
+        # Of rows that there are not: sums of whatever lies in their places are no denormals so.
+        none = emit.constant(emit.register_type("float32"), 0, TILE_ROWS)
+        for span in emit.loop(0, spans):
+            memory.store(none, self._scales, span * TILE_ROWS, "float32")
 
         def of_row(row: Any, finite: Any) -> list[Any]:
             def of_span(span: Any, finite: Any) -> list[Any]:

@@ -2,10 +2,7 @@
 
 Rows are sums of bytes (see `digits`), so that weights are multiplied as integers: int8 as it lies
 in memory, 4 bits as bytes on the stack, which takes a few instructions, where to widen them to
-bfloat16 would take most of the time. Sums of integers are exact. When a span of a group ends, the
-sums of a row's two bytes become one number, which is scaled. Two spans take turns: a tile that is
-stored while it is still being computed would hold up the products behind it, and sums are scaled
-beside the products of others.
+bfloat16 would take most of the time. Sums of integers are exact (see `byte_sums`).
 
 Infinities and NaN are no sums of bytes: rows beside them take another way.
 """
@@ -13,22 +10,21 @@ Infinities and NaN are no sums of bytes: rows beside them take another way.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
 from typing import Any
 
-from heddle.kernels import convert, emit, host, memory, sizes
+from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu.amx import groups, tiles
+from heddle.kernels.cpu.amx.byte_sums import PANELS, Acts, ByteSums, Cut, Multiply
 from heddle.kernels.cpu.amx.digits import DIGITS, Digits
 from heddle.kernels.cpu.amx.sides import PANEL_ROW, WORD, bytes_at
-from heddle.kernels.cpu.amx.tiles import TILE, TILE_ROW, TILE_ROWS
+from heddle.kernels.cpu.amx.tiles import TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu.products.blocks import PANEL, Rows
 from heddle.kernels.cpu.products.panels import Tasks
 from heddle.kernels.memory import LINE, Ask
 from heddle.kernels.sizes import Size
-
-Beside = Callable[[Any], None]
-"""What is done beside a product, by its number: two in each step."""
 
 MOST = TILE_ROWS // DIGITS
 """Rows whose digits fill a tile. More of them are faster where weights are widened."""
@@ -40,11 +36,18 @@ int8, which becomes float32 there, but not by 4 bits."""
 DEEP = 2**14
 """Elements of a row whose digits lie on the stack, at most: 256 KiB of eight rows."""
 
-SPAN = 256
+SUMMED = 256
 """Elements along k whose sums are taken at once, at most: those of both digits fit 32 bits so."""
 
-ROOM = 2 * TILE
-"""Bytes of the sums of a panel."""
+SPAN = 256
+"""Elements along k that are multiples of the same number, where twice as many are not summed."""
+
+HEIGHTS = (2, 4, MOST)
+"""Rows that there is code for: fewer of them are multiplied as so many."""
+
+QUARTERS, STRAIGHT = 4, 2
+"""Parts of a step, between its loads and products, and steps that are emitted one by one: beside
+them something else is done."""
 
 RAISED = 4
 """By how many powers of two weights of 4 bits are too large: each is the upper half of a byte."""
@@ -75,30 +78,29 @@ class Few:
         spec = frame.spec
         k, group = frame.size(spec.operands[0].shape[-1]), spec.attr("group")
         assert isinstance(k, int)
-        self._weights, self._scales = frame.inputs[1:3]
-        self._dtype, self._tasks = spec.operands[2].dtype, tasks
+        self._weights, self._tasks = frame.inputs[1], tasks
         self._nibbles = spec.operands[1].dtype == "uint32"
         along = _along(k, group)
         assert along is not None
-        step = math.gcd(along, TILE_ROW)
-        self._step, self._steps, self._along = step, k // step, along // step
-        self._groups, self._group = k // group, group // step
+        self._step = step = math.gcd(along, TILE_ROW)
+        turn = 2 * along
+        spans = range(max(SPAN // turn, 1) * turn, 0, -turn)
+        span = next(s for s in spans if k % s == 0)
+        self._cut = Cut(k // step, group // step, along // step, span // step)
         self._size = step * PANEL // (2 if self._nibbles else 1)
         self._asks = CLOSER if self._nibbles and step == TILE_ROW else ASKS
-        apart = RAISED if self._nibbles else 0
-        self._digits = Digits(frame, k, step, 2 * along, self._nibbles, apart)
+        self._digits = Digits(frame, k, step, span, self._nibbles, RAISED if self._nibbles else 0)
         self._bytes = host.byte_buffer(SLOTS * step * PANEL) if self._nibbles else None
-        self._ahead = max(1, groups.SCALES // (self._group * self._size)) * PANEL
-        self._sums = host.byte_buffer(2 * ROOM)
-        self._totals = host.byte_buffer(MOST * PANEL_ROW)
+        ahead = max(1, groups.SCALES // (self._cut.group * self._size)) * PANEL
+        self._sums = ByteSums(frame, self._cut, self._digits, MOST, ahead)
 
     def begin(self, rows: Rows, first: Size) -> Any:
         """Puts the rows on the stack; returns whether all of their numbers are finite.
 
         Meanwhile the first of their panels is asked for: half of it beside eight rows.
         """
-        start = (rows.panel + first) * self._steps * self._size
-        share = max(1, 2 * self._along * self._size // LINE // 16)
+        start = (rows.panel + first) * self._cut.steps * self._size
+        share = max(1, self._cut.digits * self._size // LINE // 16)
 
         def ask(span: Any) -> None:
             for line in range(share):
@@ -109,107 +111,72 @@ class Few:
 
     def compute(self, rows: Rows, first: Size, last: Size) -> None:
         """Emits the results of the rows by their panels from `first` to `last - 1`."""
-        begin, end = ((rows.panel + panel) * self._steps for panel in (first, last))
+        begin, end = ((rows.panel + panel) * self._cut.steps for panel in (first, last))
         if self._nibbles:
             for step in range(BEFORE):
-                for quarter in range(4):
+                for quarter in range(QUARTERS):
                     self._beside(sizes.least(begin + step, end - 1), quarter)
-        for block in self._tasks.written(rows, first, last, self._totals):
-            self._multiply(rows, block.panel, end)
+        for panel in emit.loop(first, last, PANELS):
+            count = sizes.least(emit.index(PANELS), last - panel)
+            start = (rows.panel + panel) * self._cut.steps
+            stop = start + count * self._cut.steps
+            for number in emit.loop(0, count):
+                self._tasks.ask(self._tasks.block(rows, panel + number))
+            for height, is_it in self._heights(rows):
+                multiply = self._multiplying(height, end)
+                with is_it, host.called(f"rows_{height}"):
+                    self._sums.add_up(height, start, stop, multiply)
+            for number in emit.loop(0, count):
+                block = self._tasks.block(rows, panel + number)
+                self._tasks.write(block, self._sums.totals(number))
 
-    def _multiply(self, rows: Rows, panel: Size, end: Size) -> None:
-        """Emits the totals of a panel; the last one of which bytes are made ends before `end`."""
-        begin = panel * self._steps
+    def _heights(self, rows: Rows) -> Iterator[tuple[int, AbstractContextManager[None]]]:
+        """The `HEIGHTS` that these rows may have, each with what is emitted where they have it."""
+        pairs = list(pairwise((0, *HEIGHTS)))
+        possible = [p for p in pairs if any(p[0] < n <= p[1] for n in self._tasks.heights)]
+        for least, most in possible:
+            if len(possible) == 1:
+                yield most, nullcontext()
+                continue
+            height = emit.as_index(rows.height)
+            within = emit.compare("less_equal", height, most)
+            yield most, emit.when(emit.compare("greater", height, least) & within)
 
-        def add_step(beside: Beside | None, step: Size, *before: Any) -> list[Any]:
-            place = begin + step
-            ahead = sizes.least(place + BEFORE, end - 1) if self._nibbles else place
-            left = self._digits.load(step)
+    def _multiplying(self, height: int, end: Size) -> Multiply:
+        """What multiplies so many rows; the last step that is made of bytes is before `end`."""
+        rows, along = DIGITS * height, self._cut.along
+
+        def add_step(step: Size, totals: Sequence[Any], shares: Iterator[Acts]) -> list[Any]:
+            ahead = sizes.least(step + BEFORE, end - 1) if self._nibbles else step
+            left, right = self._digits.load(step % self._cut.steps, rows), None
             found = []
-            for half, total in enumerate(before):
-                self._beside(ahead, 2 * half)
-                right = self._right(place, half)
-                self._beside(ahead, 2 * half + 1)
-                found.append(tiles.multiply("int8", total, left, right, self._step))
-                if beside is not None:
-                    beside(2 * step + half)
+            for quarter in range(QUARTERS):
+                self._beside(ahead, quarter)
+                for act in next(shares, ()):
+                    act()
+                half, loaded = divmod(quarter, 2)
+                if loaded:
+                    total = tiles.multiply("int8", totals[half], left, right, self._step, rows)
+                    found.append(total)
+                else:
+                    right = self._right(step, half)
             return found
 
-        def products(first: Size, beside: Beside | None = None) -> list[Any]:
-            zeros = [tiles.zero(), tiles.zero()]
-            step = partial(add_step, beside)
-            return emit.carry(first, first + self._along, 1, zeros, step)
+        def rest(step: Size, *totals: Any) -> list[Any]:
+            return add_step(step, totals, iter(()))
 
-        def add_pair(first: Size, *before: Any) -> list[Any]:
-            earlier, second = products(first), first + self._along
-            self._store(before, ROOM)
-            some = emit.compare("greater", first, 0)
-            start = emit.select(some, first - 2 * self._along, 0)
-            height = emit.select(some, emit.as_index(rows.height), 0)
-            scale, share = self._scaling(panel, start, height), -(-MOST // (2 * self._along))
+        def multiply(first: Size, acts: Acts) -> Sequence[Any]:
+            found, straight = [tiles.zero(rows), tiles.zero(rows)], min(along, STRAIGHT)
+            places = straight * QUARTERS
+            ends = [n * len(acts) // places for n in range(places + 1)]
+            shares = iter([acts[a:b] for a, b in pairwise(ends)])
+            for number in range(straight):
+                found = add_step(first + number, found, shares)
+            if along == straight:
+                return found
+            return emit.carry(first + straight, first + along, 1, found, rest)
 
-            def beside(turn: Any) -> None:
-                top = (turn - 2 * second) * share
-                scale(top, top + share)
-
-            later = products(second, beside)
-            self._store(earlier, 0)
-            return later
-
-        self._clear(rows.height)
-        last = emit.carry(0, self._steps, 2 * self._along, [tiles.zero(), tiles.zero()], add_pair)
-        self._store(last, ROOM)
-        start = emit.index(self._steps - 2 * self._along)
-        self._scaling(panel, start, rows.height)(0, MOST)
-
-    def _clear(self, height: Size) -> None:
-        """Clears the totals of so many rows."""
-        zero = emit.constant(emit.register_type("float32"), 0, TILE_ROWS)
-        for place in emit.loop(0, height * PANEL, TILE_ROWS):
-            memory.store(zero, self._totals, place, "float32", alignment=TILE_ROW)
-
-    def _store(self, found: Sequence[Any], apart: int) -> None:
-        """Stores the sums of a panel from byte `apart` of their room on."""
-        for half, total in enumerate(found):
-            tiles.store(total, bytes_at(self._sums, apart + half * TILE), TILE_ROW)
-
-    def _scaling(self, panel: Size, first: Any, height: Size) -> Callable[[Size, Size], None]:
-        """What adds sums of rows from one to before another, times their scales, to the totals.
-
-        They are both that are stored, which begin with step `first` of the panel, and of which
-        there are those of `height` rows.
-        """
-        scales: list[Any] = []
-        for step in (first, first + self._along):
-            place = (panel * self._groups + step // self._group) * PANEL
-            groups.ask(self._scales, place + self._ahead, self._dtype)
-            halves = (place, place + TILE_ROWS)
-            scales += [memory.load(self._scales, at, self._dtype, TILE_ROWS) for at in halves]
-
-        def add(top: Size, bottom: Size) -> None:
-            for r in emit.loop(sizes.least(top, height), sizes.least(bottom, height)):
-                self._add_row(r, first // (2 * self._along), scales)
-
-        return add
-
-    def _add_row(self, r: Any, span: Any, scales: Sequence[Any]) -> None:
-        """Adds both sums of a row that are stored, which are in one span of it."""
-        of_row = self._digits.scale(r, span)
-        for half in range(2):
-            found: Any = None
-            for number in (half, half + 2):
-                place = (number * TILE_ROWS + r * DIGITS) * TILE_ROWS
-                low, high = (
-                    memory.load(self._sums, place + digit * TILE_ROWS, "int32", TILE_ROWS)
-                    for digit in range(DIGITS)
-                )
-                value = convert.cast((high << 8) + low, "int32", "float32")
-                scale = scales[number]
-                found = value * scale if found is None else emit.fma(value, scale, found)
-            at = r * PANEL + half * TILE_ROWS
-            total = memory.load(self._totals, at, "float32", TILE_ROWS)
-            total = emit.fma(found, of_row, total)
-            memory.store(total, self._totals, at, "float32", alignment=TILE_ROW)
+        return multiply
 
     def _right(self, step: Size, half: int) -> Any:
         """A half of a step's weights, counted through all panels."""
@@ -226,7 +193,8 @@ class Few:
         They are asked for, and of weights of 4 bits, which come later, bytes are made.
         """
         near, far, apart = self._asks
-        for line in range(quarter * self._size // 4, (quarter + 1) * self._size // 4, LINE):
+        share = self._size // QUARTERS
+        for line in range(quarter * share, (quarter + 1) * share, LINE):
             place = step * self._size + line
             near.beside(self._weights, place, "int8")
             if line % (apart * LINE) == 0:
@@ -252,5 +220,5 @@ class Few:
 
 def _along(k: int, group: int) -> int | None:
     """Elements along k whose sums are taken at once: a row has an even number of such spans."""
-    fits = (s for s in range(SPAN, 0, -TILE_ROW // 2) if group % s == 0 and k // s % 2 == 0)
+    fits = (s for s in range(SUMMED, 0, -TILE_ROW // 2) if group % s == 0 and k // s % 2 == 0)
     return next(fits, None)

@@ -10,7 +10,7 @@ from native import run
 from quantized_specs import close, numbers, product
 from reference import evaluate
 
-from heddle.kernels.cpu.amx import digits, narrow_bytes
+from heddle.kernels.cpu.amx import byte_sums, digits, narrow_bytes
 from heddle.runtime._core import cpu_info
 
 HELD, MOST = tuple(narrow_bytes.LEAST), narrow_bytes.MOST
@@ -36,7 +36,10 @@ def products(spec, arrays):
 
 
 @pytest.mark.parametrize("held", HELD)
-@pytest.mark.parametrize(("k", "group"), [(64, 32), (192, 96), (384, 128), (640, 320), (1024, 512)])
+@pytest.mark.parametrize(
+    ("k", "group"),
+    [(64, 32), (192, 96), (384, 128), (512, 32), (640, 320), (768, 32), (1024, 512)],
+)
 def test_sums_of_integers_are_exact(held, k, group):
     """Of every number of rows, through spans of all lengths; each row has a scale of its own."""
     spec, rng = tiled(held, "d0", k, 70, group=group), np.random.default_rng(0)
@@ -45,6 +48,14 @@ def test_sums_of_integers_are_exact(held, k, group):
         arrays = given(spec, x)
         (wanted,) = evaluate(spec, {"d0": m}, arrays)
         np.testing.assert_array_equal(products(spec, arrays), wanted.astype(np.float64))
+
+
+@pytest.mark.parametrize("held", HELD)
+def test_more_panels_than_are_added_up_together(held):
+    spec = tiled(held, 7, 128, 32 * (2 * byte_sums.PANELS + 1) + 5, group=32)
+    arrays = given(spec, np.random.default_rng(0).integers(-128, 129, (7, 128)))
+    (wanted,) = evaluate(spec, {}, arrays)
+    np.testing.assert_array_equal(products(spec, arrays), wanted.astype(np.float64))
 
 
 @pytest.mark.parametrize("held", HELD)
@@ -175,8 +186,8 @@ MISTAKES = {
     "bytes in one place": (narrow_bytes, "SLOTS", 1),
     "bytes that come too late": (narrow_bytes, "BEFORE", 5),
     "weights of another size": (narrow_bytes, "RAISED", 3),
-    "both sums in one place": (narrow_bytes, "ROOM", 0),
-    "spans that do not fit 32 bits": (narrow_bytes, "SPAN", 4096),
+    "both sums in one place": (byte_sums, "ROOM", 0),
+    "spans that do not fit 32 bits": (narrow_bytes, "SUMMED", 4096),
 }
 
 
@@ -198,12 +209,23 @@ def test_mistakes_do_not_pass(name, monkeypatch):
 @pytest.mark.parametrize("group", [32, 128])
 @pytest.mark.parametrize("held", HELD)
 def test_the_machine_code(held, group):
-    """A step loads three tiles for two products, at two places; sums are stored at three.
+    """Beside each height in its function: a step loads three tiles for two products.
 
-    None is spilled. For more rows weights are widened, for up to 16 by code of its own.
+    Two spans take turns, each of one step in groups of 32, else of two; sums are stored for each,
+    and at the end. None is spilled. For more rows weights are widened, for up to 16 by code of its
+    own: two products in a step each, three loads, and two stores.
     """
     text = machine_code.assembly(tiled(held, "d0", 4096, "d1", group=group), MACHINE)
     names = ("tdpbssd", "tdpbf16ps", "tileloadd", "tilestored")
     counts = [text.count(f"\t{name}\t") for name in names]
-    assert counts == [4, 4, 12, 10]
-    assert text.count("ldtilecfg") == text.count("tilerelease") == 1
+    heights, steps = len(narrow_bytes.HEIGHTS), 1 if group == 32 else 2
+    products = 2 * 2 * steps * heights
+    assert counts == [products, 4, products * 3 // 2 + 6, 3 * 2 * heights + 4]
+    assert text.count("tilerelease") == heights + 1
+
+
+@pytest.mark.parametrize("held", HELD)
+@pytest.mark.parametrize("m", [2, 3, 8])
+def test_rows_that_are_known_have_code_of_one_height(held, m):
+    text = machine_code.assembly(tiled(held, m, 4096, "d1", group=32), MACHINE)
+    assert text.count("\ttdpbssd\t") == 4

@@ -53,7 +53,7 @@ def test_integers(arch):
         check(spec, {"d0": m}, arch=arch)
 
 
-@pytest.mark.parametrize("arch", [ARCHS[0], DOTS[-1]])
+@pytest.mark.parametrize("arch", [ARCHS[0], DOTS[-1], "sapphirerapids"])
 def test_weights_of_few_bits(arch):
     """Two products of int8 weights, and one of 4 bits behind them."""
     held = ("int8", "int8", "uint32")

@@ -1,0 +1,164 @@
+"""The sums of a panel by a few rows as bytes, from AMX tiles to totals.
+
+A row has two rows of a tile, of its lower and its upper bytes, whose sums become one number when a
+group's span along k ends; times the group's scales it is added up in registers, while the rows'
+numbers are multiples of the same one (see `digits`). Spans take turns: a tile that is stored while
+it is still being computed would hold up the products behind it. So its sums are stored behind the
+products of the next span, and scaled beside those of the one after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from heddle.kernels import convert, emit, host, memory, sizes
+from heddle.kernels.cpu.amx import groups, tiles
+from heddle.kernels.cpu.amx.digits import DIGITS, Digits
+from heddle.kernels.cpu.amx.sides import PANEL_ROW, bytes_at
+from heddle.kernels.cpu.amx.tiles import TILE, TILE_ROW, TILE_ROWS
+from heddle.kernels.cpu.products.blocks import PANEL
+from heddle.kernels.sizes import Size
+
+HALVES = 2
+"""Tiles of a panel's columns."""
+
+ROOM = HALVES * TILE
+"""Bytes of the sums of a span."""
+
+PANELS = 8
+"""Panels that are multiplied before their results are written, at most."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How k is cut, in steps along it: into groups, spans of sums and spans of digits."""
+
+    steps: int
+    group: int
+    along: int
+    digits: int
+
+    @property
+    def turn(self) -> int:
+        """Both spans of sums that take turns."""
+        return 2 * self.along
+
+
+Acts = Sequence[Callable[[], None]]
+"""Parts of some work, each of which emits its code."""
+
+Multiply = Callable[[Size, Acts], Sequence[Any]]
+"""Emits the tiles of sums of the span from a step on, and beside its products what it is given."""
+
+
+class ByteSums:
+    """The totals of a few panels, and room for sums of two spans; made in the entry block.
+
+    Steps along k are counted through all panels.
+    """
+
+    def __init__(self, frame: host.Frame, cut: Cut, digits: Digits, rows: int, ahead: int) -> None:
+        self._scales, self._dtype = frame.inputs[2], frame.spec.operands[2].dtype
+        self._cut, self._digits, self._ahead = cut, digits, ahead
+        self._room = host.byte_buffer(2 * ROOM)
+        self._size = rows * PANEL_ROW
+        self._totals = host.byte_buffer(PANELS * self._size)
+
+    def totals(self, number: Size) -> Any:
+        """Those of a panel, in rows of 32: counted from the first that is added up."""
+        return bytes_at(self._totals, number * self._size)
+
+    def add_up(self, height: int, begin: Size, end: Size, multiply: Multiply) -> None:
+        """Emits the totals of so many rows by the panels of the steps from `begin` to `end - 1`."""
+        cut, zero = self._cut, emit.constant(emit.register_type("float32"), 0, TILE_ROWS)
+
+        def add_turn(first: Size, *before: Any) -> list[Any]:
+            waiting, sums = before[:HALVES], list(before[HALVES:])
+
+            def products(number: int) -> Sequence[Any]:
+                # In the first turn there are none before: what is added up then is dropped.
+                start = sizes.greatest(first - cut.turn, begin)
+                scale = self._scaling(start, number, sums)
+                acts = [partial(scale, row) for row in range(height)]
+                return multiply(first + number * cut.along, acts)
+
+            earlier = products(0)
+            self._store(waiting, 1, height)
+            later = products(1)
+            self._store(earlier, 0, height)
+            return [*later, *self._added(begin, first, sums)]
+
+        none = [tiles.zero(DIGITS * height) for _ in range(HALVES)]
+        before = [*none, *[zero] * (HALVES * height)]
+        last = emit.carry(begin, end, cut.turn, before, add_turn)
+        self._store(last[:HALVES], 1, height)
+        sums = last[HALVES:]
+        for number in range(2):
+            scale = self._scaling(end - cut.turn, number, sums)
+            for row in range(height):
+                scale(row)
+        self._add(begin, end, sums)
+
+    def _store(self, found: Sequence[Any], number: int, height: int) -> None:
+        """Stores the sums of the first or the second span of a turn."""
+        for half, total in enumerate(found):
+            place = bytes_at(self._room, number * ROOM + half * TILE)
+            tiles.store(total, place, TILE_ROW, rows=DIGITS * height)
+
+    def _scaling(self, start: Size, number: int, sums: list[Any]) -> Callable[[int], None]:
+        """What adds a row of the sums that are stored, times their scales, to `sums`.
+
+        They are those of the first or the second span of the turn that begins with step `start`.
+        """
+        place = (start + number * self._cut.along) // self._cut.group * PANEL
+        groups.ask(self._scales, place + self._ahead, self._dtype)
+        halves = (place + half * TILE_ROWS for half in range(HALVES))
+        scales = [memory.load(self._scales, at, self._dtype, TILE_ROWS) for at in halves]
+
+        def add(row: int) -> None:
+            for half, scale in enumerate(scales):
+                first = (number * ROOM + half * TILE) // TILE_ROW + row * DIGITS
+                low, high = (
+                    memory.load(self._room, (first + d) * TILE_ROWS, "int32", TILE_ROWS)
+                    for d in range(DIGITS)
+                )
+                value = convert.cast((high << 8) + low, "int32", "float32")
+                at = row * HALVES + half
+                # LLVM would do all of it behind the products, where registers do not suffice.
+                sums[at] = emit.pinned(emit.fma(value, scale, sums[at]))
+
+        return add
+
+    def _added(self, begin: Size, first: Size, sums: list[Any]) -> list[Any]:
+        """Adds sums to the totals where those of a span of digits end before step `first`.
+
+        Returns those that go on: zeros there.
+        """
+
+        def added() -> list[Any]:
+            with emit.when(emit.compare("greater", first, begin)):
+                self._add(begin, first, sums)
+            return [emit.constant(emit.register_type("float32"), 0, TILE_ROWS)] * len(sums)
+
+        if self._cut.digits == self._cut.turn:
+            return added()
+        ends = emit.compare("equal", first % self._cut.digits, 0)
+        return emit.either(ends, [value.type for value in sums], added, lambda: sums)
+
+    def _add(self, begin: Size, end: Size, sums: Sequence[Any]) -> None:
+        """Adds sums to the totals: those of the span of digits that ends before step `end`."""
+        first = end - self._cut.digits
+        span = first % self._cut.steps // self._cut.digits
+        totals = self.totals((first - begin) // self._cut.steps)
+        kept = emit.select(emit.compare("greater", span, 0), emit.index(TILE_ROWS), 0)
+        mask = host.first_lanes(kept, TILE_ROWS)
+        for row in range(len(sums) // HALVES):
+            of_row = self._digits.scale(row, span)
+            for half in range(HALVES):
+                at = row * PANEL + half * TILE_ROWS
+                total = memory.load(totals, at, "float32", TILE_ROWS, mask)
+                total = emit.fma(sums[row * HALVES + half], of_row, total)
+                memory.store(total, totals, at, "float32", alignment=TILE_ROW)
