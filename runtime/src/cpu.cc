@@ -31,16 +31,16 @@ void* CpuDevice::allocate(size_t size) {
   if (size == 0) return nullptr;
   size_t alignment = size < kHugePage ? kCacheLine : kHugePage;
   void* data = nullptr;
-  if (size <= machine_memory()) {
-    data = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-  }
+  size_t whole = (size + alignment - 1) / alignment * alignment;
+  if (size <= machine_memory()) data = std::aligned_alloc(alignment, whole);
   if (data == nullptr) {
     throw Error(ErrorKind::kDevice, "cpu:0: wanted " + std::to_string(size) +
                                         " bytes of memory, the machine has " +
                                         std::to_string(machine_memory()));
   }
-  // A hint: fewer page faults and address translations, and no harm where it is refused.
-  if (alignment == kHugePage) ::madvise(data, size, MADV_HUGEPAGE);
+  // A hint: fewer page faults and address translations, and no harm where it is refused. The last
+  // page is one only if all of it is asked for: a weight's scales often lie there.
+  if (alignment == kHugePage) ::madvise(data, whole, MADV_HUGEPAGE);
   return data;
 }
 
