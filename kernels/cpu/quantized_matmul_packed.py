@@ -94,9 +94,9 @@ def _ways_of_few(
             for panel in emit.loop(first, last):
                 product.multiply(tasks, tasks.block(row, panel), room)
 
-    if not narrow_bytes.takes(frame):
-        ways = {FEW: one_by_one}
-    else:
+    ways: list[tuple[int, Compute]] = [(FEW, one_by_one)]
+    most = narrow_bytes.most(frame)
+    if most:
         least = narrow_bytes.LEAST[frame.spec.operands[1].dtype]
         of_bytes = narrow_bytes.Few(frame, tasks)
 
@@ -110,10 +110,10 @@ def _ways_of_few(
             with emit.when(possible ^ 1):
                 one_by_one(rows, first, last)
 
-        ways = {narrow_bytes.MOST: as_bytes}
-    if narrow_few.fits(frame):
-        ways[TILE_ROWS] = narrow_few.Few(frame, tasks, product.right).compute
-    return sorted(ways.items())
+        ways = [(most, as_bytes)]
+    if ways[-1][0] < TILE_ROWS and narrow_few.fits(frame):
+        ways.append((TILE_ROWS, narrow_few.Few(frame, tasks, product.right).compute))
+    return ways
 
 
 class _Product:

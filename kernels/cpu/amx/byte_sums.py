@@ -22,11 +22,14 @@ from heddle.kernels.cpu.amx.tiles import TILE, TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu.products.blocks import PANEL
 from heddle.kernels.sizes import Size
 
+ROWS = TILE_ROWS // DIGITS
+"""Rows whose digits fill a tile: a block of them."""
+
 HALVES = 2
 """Tiles of a panel's columns."""
 
 ROOM = HALVES * TILE
-"""Bytes of the sums of a span."""
+"""Bytes of a block's sums of a span."""
 
 PANELS = 8
 """Panels that are multiplied before their results are written, at most."""
@@ -63,7 +66,7 @@ class ByteSums:
     def __init__(self, frame: host.Frame, cut: Cut, digits: Digits, rows: int, ahead: int) -> None:
         self._scales, self._dtype = frame.inputs[2], frame.spec.operands[2].dtype
         self._cut, self._digits, self._ahead = cut, digits, ahead
-        self._room = host.byte_buffer(2 * ROOM)
+        self._room = host.byte_buffer(2 * ROOM * -(-rows // ROWS))
         self._size = rows * PANEL_ROW
         self._totals = host.byte_buffer(PANELS * self._size)
 
@@ -73,21 +76,31 @@ class ByteSums:
 
     def add_up(self, height: int, begin: Size, end: Size, multiply: Multiply) -> None:
         """Emits the totals of so many rows by the panels of the steps from `begin` to `end - 1`."""
+        add = self._in_registers if height <= ROWS else self._in_memory
+        add(height, begin, end, multiply)
+
+    def _in_registers(self, height: int, begin: Size, end: Size, multiply: Multiply) -> None:
         cut, zero = self._cut, emit.constant(emit.register_type("float32"), 0, TILE_ROWS)
+
+        def adding(start: Size, number: int, sums: list[Any]) -> Acts:
+            """What adds those of a span that are stored, row by row, to `sums`."""
+            scales = self._scales_at(start + number * cut.along)
+
+            def add(row: int) -> None:
+                for half, scale in enumerate(scales):
+                    at, found = row * HALVES + half, self._stored(number, 1, row, half)
+                    # LLVM would do all of it behind the products, where registers do not suffice.
+                    sums[at] = emit.pinned(emit.fma(found, scale, sums[at]))
+
+            return [partial(add, row) for row in range(height)]
 
         def add_turn(first: Size, *before: Any) -> list[Any]:
             waiting, sums = before[:HALVES], list(before[HALVES:])
-
-            def products(number: int) -> Sequence[Any]:
-                # In the first turn there are none before: what is added up then is dropped.
-                start = sizes.greatest(first - cut.turn, begin)
-                scale = self._scaling(start, number, sums)
-                acts = [partial(scale, row) for row in range(height)]
-                return multiply(first + number * cut.along, acts)
-
-            earlier = products(0)
+            # In the first turn there are none before: what is added up then is dropped.
+            start = sizes.greatest(first - cut.turn, begin)
+            earlier = multiply(first, adding(start, 0, sums))
             self._store(waiting, 1, height)
-            later = products(1)
+            later = multiply(first + cut.along, adding(start, 1, sums))
             self._store(earlier, 0, height)
             return [*later, *self._added(begin, first, sums)]
 
@@ -97,40 +110,68 @@ class ByteSums:
         self._store(last[:HALVES], 1, height)
         sums = last[HALVES:]
         for number in range(2):
-            scale = self._scaling(end - cut.turn, number, sums)
-            for row in range(height):
-                scale(row)
+            for act in adding(end - cut.turn, number, sums):
+                act()
         self._add(begin, end, sums)
+
+    def _in_memory(self, height: int, begin: Size, end: Size, multiply: Multiply) -> None:
+        """Of more rows: their tiles take all registers but those that are multiplied.
+
+        So what is stored at once is scaled one span later.
+        """
+        cut, blocks = self._cut, -(-height // ROWS)
+
+        def adding(start: Size, number: int) -> Acts:
+            scales = self._scales_at(start)
+            span = start % cut.steps // cut.digits
+            totals = self.totals((start - begin) // cut.steps)
+            some = emit.compare("greater", start % cut.steps, 0)
+            mask = host.first_lanes(emit.select(some, emit.index(TILE_ROWS), 0), TILE_ROWS)
+
+            def add(row: int) -> None:
+                of_row = self._digits.scale(row, span)
+                for half, scale in enumerate(scales):
+                    at = row * PANEL + half * TILE_ROWS
+                    found = self._stored(number, blocks, row, half) * scale
+                    total = memory.load(totals, at, "float32", TILE_ROWS, mask)
+                    total = emit.pinned(emit.fma(found, of_row, total))
+                    memory.store(total, totals, at, "float32", alignment=TILE_ROW)
+
+            return [partial(add, row) for row in range(height)]
+
+        for first in emit.loop(begin, end, cut.turn):
+            for number in range(2):
+                start = first + number * cut.along
+                # Before the first span there is none: its totals are written anew by the next.
+                before = sizes.greatest(start - cut.along, begin)
+                found = multiply(start, adding(before, 1 - number))
+                self._store(found, number, height)
+        for act in adding(end - cut.along, 1):
+            act()
 
     def _store(self, found: Sequence[Any], number: int, height: int) -> None:
         """Stores the sums of the first or the second span of a turn."""
-        for half, total in enumerate(found):
-            place = bytes_at(self._room, number * ROOM + half * TILE)
-            tiles.store(total, place, TILE_ROW, rows=DIGITS * height)
+        blocks = len(found) // HALVES
+        for place, total in enumerate(found):
+            at = bytes_at(self._room, number * blocks * ROOM + place * TILE)
+            tiles.store(total, at, TILE_ROW, rows=DIGITS * min(height, ROWS))
 
-    def _scaling(self, start: Size, number: int, sums: list[Any]) -> Callable[[int], None]:
-        """What adds a row of the sums that are stored, times their scales, to `sums`.
+    def _stored(self, number: int, blocks: int, row: int, half: int) -> Any:
+        """A row's sums that were stored, half a panel's; rows lie in so many blocks."""
+        block, inside = divmod(row, ROWS)
+        first = (number * blocks + block) * HALVES * TILE_ROWS + half * TILE_ROWS + inside * DIGITS
+        low, high = (
+            memory.load(self._room, (first + d) * TILE_ROWS, "int32", TILE_ROWS)
+            for d in range(DIGITS)
+        )
+        return convert.cast((high << 8) + low, "int32", "float32")
 
-        They are those of the first or the second span of the turn that begins with step `start`.
-        """
-        place = (start + number * self._cut.along) // self._cut.group * PANEL
+    def _scales_at(self, start: Size) -> list[Any]:
+        """The scales of the span from step `start` on; asks for later ones."""
+        place = start // self._cut.group * PANEL
         groups.ask(self._scales, place + self._ahead, self._dtype)
         halves = (place + half * TILE_ROWS for half in range(HALVES))
-        scales = [memory.load(self._scales, at, self._dtype, TILE_ROWS) for at in halves]
-
-        def add(row: int) -> None:
-            for half, scale in enumerate(scales):
-                first = (number * ROOM + half * TILE) // TILE_ROW + row * DIGITS
-                low, high = (
-                    memory.load(self._room, (first + d) * TILE_ROWS, "int32", TILE_ROWS)
-                    for d in range(DIGITS)
-                )
-                value = convert.cast((high << 8) + low, "int32", "float32")
-                at = row * HALVES + half
-                # LLVM would do all of it behind the products, where registers do not suffice.
-                sums[at] = emit.pinned(emit.fma(value, scale, sums[at]))
-
-        return add
+        return [memory.load(self._scales, at, self._dtype, TILE_ROWS) for at in halves]
 
     def _added(self, begin: Size, first: Size, sums: list[Any]) -> list[Any]:
         """Adds sums to the totals where those of a span of digits end before step `first`.

@@ -46,24 +46,26 @@ bytes come first (see `pack_int4`)."""
 
 
 class Digits:
-    """The digits of up to eight rows on the stack; made in the function's entry block.
+    """The digits of up to so many `rows` on the stack; made in the function's entry block.
 
-    They are in tiles of 16 rows by a step along k, `step` elements. Row r has rows 2 r and 2 r + 1
-    of them, its lower digit first, and a scale for each `span`: `apart` says by how many powers of
-    two weights are too large. Weights of 4 bits are `nibbles`.
+    They are in tiles of 16 rows by a step along k, `step` elements, of eight rows after those of
+    the eight before. Row r of eight has rows 2 r and 2 r + 1 of them, its lower digit first, and a
+    scale for each `span`: `apart` says by how many powers of two weights are too large. Weights of
+    4 bits are `nibbles`.
     """
 
     def __init__(
-        self, frame: host.Frame, k: int, step: int, span: int, nibbles: bool, apart: int
+        self, frame: host.Frame, k: int, step: int, span: int, rows: int, nibbles: bool, apart: int
     ) -> None:
         self._source, self._k, self._step, self._span = frame.inputs[0], k, step, span
         self._nibbles, self._apart = nibbles, apart
-        self._room = host.byte_buffer(TILE_ROWS * k, shared="left")
+        self._block = TILE_ROWS * k
+        self._room = host.byte_buffer(-(-rows * DIGITS // TILE_ROWS) * self._block, shared="left")
         self._scales = host.byte_buffer(k // span * TILE_ROWS * emit.ITEM_SIZE["float32"])
 
-    def load(self, step: Any, rows: int) -> Any:
-        """The tile of a step along k, so many of its rows."""
-        place = bytes_at(self._room, step * (self._step * TILE_ROWS))
+    def load(self, step: Any, block: int, rows: int) -> Any:
+        """The tile of a step along k of a block of eight rows, so many of the tile's rows."""
+        place = bytes_at(self._room, step * (self._step * TILE_ROWS) + block * self._block)
         return tiles.load(place, self._step, rows=rows, row=self._step)
 
     def scale(self, row: Any, span: Any) -> Any:
@@ -118,7 +120,7 @@ class Digits:
         rounds = emit.bitcast(emit.constant(word, ROUNDS, TILE_ROWS), single)
         steps = self._span // self._step
         for step in emit.loop(0, steps):
-            places = [self._row(row * DIGITS + d, span * steps + step) for d in range(DIGITS)]
+            places = [self._row(row, d, span * steps + step) for d in range(DIGITS)]
             for piece in range(0, self._step, PIECE):
                 words = []
                 for half in (0, TILE_ROWS):
@@ -132,9 +134,12 @@ class Digits:
                     ordered = crosslane.shuffle(digits, digits, ORDER) if self._nibbles else digits
                     memory.store(ordered, place, piece, "uint8", alignment=PIECE)
 
-    def _row(self, row: Any, step: Any) -> Any:
+    def _row(self, row: Any, digit: int, step: Any) -> Any:
         """Where a row of a step's tile begins."""
-        return bytes_at(self._room, (step * TILE_ROWS + row) * self._step)
+        of_block = TILE_ROWS // DIGITS
+        block, inside = row // of_block, row % of_block
+        place = (step * TILE_ROWS + inside * DIGITS + digit) * self._step
+        return bytes_at(self._room, block * self._block + place)
 
 
 def _by_digit(low: Any, high: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Up to eight rows of bfloat16 by int8 and 4-bit weights in AMX tiles of bytes.
+"""Up to 8 rows of bfloat16 by 4-bit weights, up to 16 by int8, in AMX tiles of bytes.
 
 Rows are sums of bytes (see `digits`), so that weights are multiplied as integers: int8 as it lies
 in memory, 4 bits as bytes on the stack, which takes a few instructions, where to widen them to
@@ -17,7 +17,7 @@ from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu.amx import groups, tiles
-from heddle.kernels.cpu.amx.byte_sums import PANELS, Acts, ByteSums, Cut, Multiply
+from heddle.kernels.cpu.amx.byte_sums import HALVES, PANELS, ROWS, Acts, ByteSums, Cut, Multiply
 from heddle.kernels.cpu.amx.digits import DIGITS, Digits
 from heddle.kernels.cpu.amx.sides import PANEL_ROW, WORD, bytes_at
 from heddle.kernels.cpu.amx.tiles import TILE_ROW, TILE_ROWS
@@ -26,15 +26,12 @@ from heddle.kernels.cpu.products.panels import Tasks
 from heddle.kernels.memory import LINE, Ask
 from heddle.kernels.sizes import Size
 
-MOST = TILE_ROWS // DIGITS
-"""Rows whose digits fill a tile. More of them are faster where weights are widened."""
-
 LEAST = {"int8": 2, "uint32": 1}
 """How many rows are multiplied so at least, by the dtype of weights: one is faster in registers by
 int8, which becomes float32 there, but not by 4 bits."""
 
 DEEP = 2**14
-"""Elements of a row whose digits lie on the stack, at most: 256 KiB of eight rows."""
+"""Elements of a row whose digits lie on the stack, at most: 512 KiB of 16 rows."""
 
 SUMMED = 256
 """Elements along k whose sums are taken at once, at most: those of both digits fit 32 bits so."""
@@ -42,7 +39,7 @@ SUMMED = 256
 SPAN = 256
 """Elements along k that are multiples of the same number, where twice as many are not summed."""
 
-HEIGHTS = (2, 4, MOST)
+HEIGHTS = (2, 4, ROWS, 2 * ROWS)
 """Rows that there is code for: fewer of them are multiplied as so many."""
 
 QUARTERS, STRAIGHT = 4, 2
@@ -63,12 +60,26 @@ CLOSER = (Ask(1, 3 << 10), Ask(2, 16 << 10), 1)
 """The same beside 4 bits whose groups fill rows of tiles."""
 
 
-def takes(frame: host.Frame) -> bool:
-    """Whether the weights are integers, and the digits of rows can lie on the stack."""
-    k = frame.size(frame.spec.operands[0].shape[-1])
-    if frame.spec.operands[1].dtype not in LEAST or not isinstance(k, int) or not 0 < k <= DEEP:
-        return False
-    return _along(k, frame.spec.attr("group")) is not None
+def most(frame: host.Frame) -> int:
+    """How many rows are multiplied so at most; 0 where none can be.
+
+    The weights have to be integers, and the digits of rows to lie on the stack.
+    """
+    dtype, k = frame.spec.operands[1].dtype, frame.size(frame.spec.operands[0].shape[-1])
+    if dtype not in LEAST or not isinstance(k, int) or not 0 < k <= DEEP:
+        return 0
+    return most_of(dtype, k, frame.spec.attr("group"))
+
+
+def most_of(dtype: str, k: int, group: int) -> int:
+    """The same for rows of so many elements; more are faster by weights that are widened.
+
+    Twice as many by int8, if groups fill rows of tiles: else what their sums take decides.
+    """
+    along = _along(k, group)
+    if along is None:
+        return 0
+    return HEIGHTS[-1] if dtype == "int8" and along % TILE_ROW == 0 else ROWS
 
 
 class Few:
@@ -89,10 +100,13 @@ class Few:
         self._cut = Cut(k // step, group // step, along // step, span // step)
         self._size = step * PANEL // (2 if self._nibbles else 1)
         self._asks = CLOSER if self._nibbles and step == TILE_ROW else ASKS
-        self._digits = Digits(frame, k, step, span, self._nibbles, RAISED if self._nibbles else 0)
+        self._possible = _possible(most(frame), tasks)
+        rows = max((height for _, height in self._possible), default=ROWS)
+        raised = RAISED if self._nibbles else 0
+        self._digits = Digits(frame, k, step, span, rows, self._nibbles, raised)
         self._bytes = host.byte_buffer(SLOTS * step * PANEL) if self._nibbles else None
         ahead = max(1, groups.SCALES // (self._cut.group * self._size)) * PANEL
-        self._sums = ByteSums(frame, self._cut, self._digits, MOST, ahead)
+        self._sums = ByteSums(frame, self._cut, self._digits, rows, ahead)
 
     def begin(self, rows: Rows, first: Size) -> Any:
         """Puts the rows on the stack; returns whether all of their numbers are finite.
@@ -131,42 +145,44 @@ class Few:
                 self._tasks.write(block, self._sums.totals(number))
 
     def _heights(self, rows: Rows) -> Iterator[tuple[int, AbstractContextManager[None]]]:
-        """The `HEIGHTS` that these rows may have, each with what is emitted where they have it."""
-        pairs = list(pairwise((0, *HEIGHTS)))
-        possible = [p for p in pairs if any(p[0] < n <= p[1] for n in self._tasks.heights)]
-        for least, most in possible:
-            if len(possible) == 1:
-                yield most, nullcontext()
+        """The `HEIGHTS` that these rows may need, each with what is emitted where they do."""
+        for least, height in self._possible:
+            if len(self._possible) == 1:
+                yield height, nullcontext()
                 continue
-            height = emit.as_index(rows.height)
-            within = emit.compare("less_equal", height, most)
-            yield most, emit.when(emit.compare("greater", height, least) & within)
+            count = emit.as_index(rows.height)
+            within = emit.compare("less_equal", count, height)
+            yield height, emit.when(emit.compare("greater", count, least) & within)
 
     def _multiplying(self, height: int, end: Size) -> Multiply:
         """What multiplies so many rows; the last step that is made of bytes is before `end`."""
-        rows, along = DIGITS * height, self._cut.along
+        rows, along = DIGITS * min(height, ROWS), self._cut.along
+        blocks = -(-height // ROWS)
 
         def add_step(step: Size, totals: Sequence[Any], shares: Iterator[Acts]) -> list[Any]:
             ahead = sizes.least(step + BEFORE, end - 1) if self._nibbles else step
-            left, right = self._digits.load(step % self._cut.steps, rows), None
-            found = []
+            along, right = step % self._cut.steps, None
+            left = [self._digits.load(along, block, rows) for block in range(blocks)]
+            found = list(totals)
             for quarter in range(QUARTERS):
                 self._beside(ahead, quarter)
                 for act in next(shares, ()):
                     act()
                 half, loaded = divmod(quarter, 2)
-                if loaded:
-                    total = tiles.multiply("int8", totals[half], left, right, self._step, rows)
-                    found.append(total)
-                else:
+                if not loaded:
                     right = self._right(step, half)
+                    continue
+                for block, tile in enumerate(left):
+                    at = block * HALVES + half
+                    found[at] = tiles.multiply("int8", found[at], tile, right, self._step, rows)
             return found
 
         def rest(step: Size, *totals: Any) -> list[Any]:
             return add_step(step, totals, iter(()))
 
         def multiply(first: Size, acts: Acts) -> Sequence[Any]:
-            found, straight = [tiles.zero(rows), tiles.zero(rows)], min(along, STRAIGHT)
+            found: Sequence[Any] = [tiles.zero(rows) for _ in range(blocks * HALVES)]
+            straight = min(along, STRAIGHT)
             places = straight * QUARTERS
             ends = [n * len(acts) // places for n in range(places + 1)]
             shares = iter([acts[a:b] for a, b in pairwise(ends)])
@@ -216,6 +232,12 @@ class Few:
             row = half * (self._step // WORD) + 2 * word + upper
             number = (bits & 0xF0F0F0F0) ^ 0x80808080
             memory.store(number, place, row * TILE_ROWS, "uint32", alignment=TILE_ROW)
+
+
+def _possible(most: int, tasks: Tasks) -> list[tuple[int, int]]:
+    """The `HEIGHTS` up to `most` that rows of tasks may need, each behind the one below it."""
+    pairs = pairwise((0, *(height for height in HEIGHTS if height <= most)))
+    return [p for p in pairs if any(p[0] < height <= p[1] for height in tasks.heights)]
 
 
 def _along(k: int, group: int) -> int | None:

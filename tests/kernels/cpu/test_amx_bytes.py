@@ -13,7 +13,7 @@ from reference import evaluate
 from heddle.kernels.cpu.amx import byte_sums, digits, narrow_bytes
 from heddle.runtime._core import cpu_info
 
-HELD, MOST = tuple(narrow_bytes.LEAST), narrow_bytes.MOST
+HELD = tuple(narrow_bytes.LEAST)
 
 
 def tiled(held, *extents, **options):
@@ -43,27 +43,28 @@ def products(spec, arrays):
 def test_sums_of_integers_are_exact(held, k, group):
     """Of every number of rows, through spans of all lengths; each row has a scale of its own."""
     spec, rng = tiled(held, "d0", k, 70, group=group), np.random.default_rng(0)
-    for m in range(narrow_bytes.LEAST[held], MOST + 1):
+    for m in range(narrow_bytes.LEAST[held], narrow_bytes.most_of(held, k, group) + 1):
         x = rng.integers(-128, 129, (m, k)) * np.exp2(np.arange(-m, m, 2))[:, None]
         arrays = given(spec, x)
         (wanted,) = evaluate(spec, {"d0": m}, arrays)
         np.testing.assert_array_equal(products(spec, arrays), wanted.astype(np.float64))
 
 
-@pytest.mark.parametrize("held", HELD)
-def test_more_panels_than_are_added_up_together(held):
-    spec = tiled(held, 7, 128, 32 * (2 * byte_sums.PANELS + 1) + 5, group=32)
-    arrays = given(spec, np.random.default_rng(0).integers(-128, 129, (7, 128)))
+@pytest.mark.parametrize(("held", "m"), [("int8", 7), ("int8", 13), ("uint32", 7)])
+def test_more_panels_than_are_added_up_together(held, m):
+    spec = tiled(held, m, 256, 32 * (2 * byte_sums.PANELS + 1) + 5, group=64)
+    arrays = given(spec, np.random.default_rng(0).integers(-128, 129, (m, 256)))
     (wanted,) = evaluate(spec, {}, arrays)
     np.testing.assert_array_equal(products(spec, arrays), wanted.astype(np.float64))
 
 
 @pytest.mark.parametrize("held", HELD)
 def test_a_row_is_the_same_beside_others(held):
+    """The same bits, of up to eight; with more of them sums are added up in another order."""
     spec = tiled(held, "d0", 576, 70, group=96)
-    arrays = numbers(spec, {"d0": MOST})
+    arrays = numbers(spec, {"d0": byte_sums.ROWS})
     all_rows = products(spec, arrays)
-    for m in (narrow_bytes.LEAST[held], MOST - 1):
+    for m in (narrow_bytes.LEAST[held], byte_sums.ROWS - 1):
         np.testing.assert_array_equal(products(spec, [arrays[0][:m], *arrays[1:]]), all_rows[:m])
 
 
@@ -160,11 +161,12 @@ def test_an_odd_number_of_groups(held):
         assert set(amx_emulation.products) == {used}
 
 
-def test_the_stack_may_hold_anything():
+@pytest.mark.parametrize("m", [5, 11])
+def test_the_stack_may_hold_anything(m):
     """Rows of tiles that there are not are dropped, whatever is in them."""
     spec = tiled("int8", "d0", 256, 40, group=128)
-    arrays = numbers(spec, {"d0": 5})
-    apart, _ = run(spec, arrays, {"d0": 5}, ARCH, load=native.load_apart)
+    arrays = numbers(spec, {"d0": m})
+    apart, _ = run(spec, arrays, {"d0": m}, ARCH, load=native.load_apart)
     np.testing.assert_array_equal(apart[0].astype(np.float64), products(spec, arrays))
 
 
@@ -172,7 +174,7 @@ def test_the_stack_may_hold_anything():
 @pytest.mark.parametrize("held", HELD)
 def test_a_processor_gives_the_same_bits(held):
     spec = tiled(held, "d0", 384, 100, group=64)
-    for m in (narrow_bytes.LEAST[held], MOST):
+    for m in (narrow_bytes.LEAST[held], narrow_bytes.most_of(held, 384, 64)):
         arrays = numbers(spec, {"d0": m})
         (computed,), _ = run(spec, arrays, {"d0": m}, ARCH, load=native.load_as_shipped)
         np.testing.assert_array_equal(products(spec, arrays), computed.astype(np.float64))
@@ -211,21 +213,27 @@ def test_mistakes_do_not_pass(name, monkeypatch):
 def test_the_machine_code(held, group):
     """Beside each height in its function: a step loads three tiles for two products.
 
-    Two spans take turns, each of one step in groups of 32, else of two; sums are stored for each,
-    and at the end. None is spilled. For more rows weights are widened, for up to 16 by code of its
-    own: two products in a step each, three loads, and two stores.
+    Beside the tallest of int8, four for four. Two spans take turns, each of one step in groups of
+    32, else of two; sums are stored for each, and but for the tallest at the end. None is spilled.
+    For more rows weights are widened, for up to 16 by code of its own: two products in a step,
+    three loads, and two stores.
     """
     text = machine_code.assembly(tiled(held, "d0", 4096, "d1", group=group), MACHINE)
     names = ("tdpbssd", "tdpbf16ps", "tileloadd", "tilestored")
     counts = [text.count(f"\t{name}\t") for name in names]
-    heights, steps = len(narrow_bytes.HEIGHTS), 1 if group == 32 else 2
-    products = 2 * 2 * steps * heights
-    assert counts == [products, 4, products * 3 // 2 + 6, 3 * 2 * heights + 4]
-    assert text.count("tilerelease") == heights + 1
+    tallest = narrow_bytes.most_of(held, 4096, group)
+    low = len([height for height in narrow_bytes.HEIGHTS if height <= byte_sums.ROWS])
+    tall, steps = tallest > byte_sums.ROWS, 2 * (1 if group == 32 else 2)
+    widened = 1 if tall else 2
+    products = (2 * low + 4 * tall) * steps
+    loads = (3 * low + 4 * tall) * steps + 3 * widened
+    assert counts == [products, 2 * widened, loads, 6 * low + 8 * tall + 2 * widened]
+    assert text.count("tilerelease") == low + tall + 1
 
 
 @pytest.mark.parametrize("held", HELD)
-@pytest.mark.parametrize("m", [2, 3, 8])
+@pytest.mark.parametrize("m", [2, 3, 8, 9, 16])
 def test_rows_that_are_known_have_code_of_one_height(held, m):
-    text = machine_code.assembly(tiled(held, m, 4096, "d1", group=32), MACHINE)
-    assert text.count("\ttdpbssd\t") == 4
+    text = machine_code.assembly(tiled(held, m, 4096, "d1", group=64), MACHINE)
+    as_bytes = m <= narrow_bytes.most_of(held, 4096, 64)
+    assert text.count("\ttdpbssd\t") == (4 * -(-m // byte_sums.ROWS) if as_bytes else 0)

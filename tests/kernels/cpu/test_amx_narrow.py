@@ -25,18 +25,13 @@ def tiled(held, *extents, **options):
 def test_rows_and_columns(held):
     """Few rows take dot products or tiles of bytes, more of them tiles of bfloat16."""
     spec = tiled(held, "d0", 64, "d1")
-    least = narrow_bytes.LEAST.get(held, narrow_bytes.MOST + 1)
+    least = narrow_bytes.LEAST.get(held, 0)
+    most = narrow_bytes.most_of(held, 64, 32) if least else -1
     for m, n in ((1, 33), (2, 33), (8, 40), (9, 1), (16, 70), (17, 1), (70, 64)):
         dims = {"d0": m, "d1": n}
         close(spec, dims, ARCH)
         run(spec, numbers(spec, dims), dims, ARCH)
-        wanted = (
-            {"tdpbssd"}
-            if least <= m <= narrow_bytes.MOST
-            else {"tdpbf16ps"}
-            if m > kernel.FEW
-            else set()
-        )
+        wanted = {"tdpbssd"} if least <= m <= most else {"tdpbf16ps"} if m > kernel.FEW else set()
         assert set(amx_emulation.products) == wanted
 
 
