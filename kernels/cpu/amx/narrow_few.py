@@ -1,6 +1,6 @@
 """Up to 16 rows by weights of 8 and 4 bits in AMX tiles, which are bound by reading weights.
 
-Those that `narrow_bytes` does not take: by integers, in all but a few groups, nine and more.
+Those that `narrow_bytes` does not take: by 4 bits, and int8 in groups of 32, nine and more.
 
 All of the rows lie on the stack, and panels are read from end to end. Of them two steps along k are
 widened on the stack: one is multiplied, then what comes two steps later takes its place. So all
