@@ -53,7 +53,8 @@ ALIKE = [
     *(("x86-64-v3", "bfloat16", held, 3 if held == "uint32" else 1) for held in HELD),
     ("x86-64-v4", "float32", "int8", 4),
     ("cooperlake", "bfloat16", "uint32", 5),
-    ("sapphirerapids", "bfloat16", "int8", 9),
+    ("sapphirerapids", "bfloat16", "int8", 17),
+    ("sapphirerapids", "bfloat16", "uint32", 9),
 ]
 """Architectures, dtypes, and from how many rows of a block on a row's sums are ordered alike.
 
