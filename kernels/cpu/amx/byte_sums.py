@@ -16,14 +16,11 @@ from typing import Any
 
 from heddle.kernels import convert, emit, host, memory, sizes
 from heddle.kernels.cpu.amx import groups, tiles
-from heddle.kernels.cpu.amx.digits import DIGITS, Digits
+from heddle.kernels.cpu.amx.digits import DIGITS, ROWS, Digits
 from heddle.kernels.cpu.amx.sides import PANEL_ROW, bytes_at
 from heddle.kernels.cpu.amx.tiles import TILE, TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu.products.blocks import PANEL
 from heddle.kernels.sizes import Size
-
-ROWS = TILE_ROWS // DIGITS
-"""Rows whose digits fill a tile: a block of them."""
 
 HALVES = 2
 """Tiles of a panel's columns."""
@@ -123,19 +120,11 @@ class ByteSums:
 
         def adding(start: Size, number: int) -> Acts:
             scales = self._scales_at(start)
-            span = start % cut.steps // cut.digits
-            totals = self.totals((start - begin) // cut.steps)
-            some = emit.compare("greater", start % cut.steps, 0)
-            mask = host.first_lanes(emit.select(some, emit.index(TILE_ROWS), 0), TILE_ROWS)
+            to_totals = self._to_totals(begin, start)
 
             def add(row: int) -> None:
-                of_row = self._digits.scale(row, span)
-                for half, scale in enumerate(scales):
-                    at = row * PANEL + half * TILE_ROWS
-                    found = self._stored(number, blocks, row, half) * scale
-                    total = memory.load(totals, at, "float32", TILE_ROWS, mask)
-                    total = emit.pinned(emit.fma(found, of_row, total))
-                    memory.store(total, totals, at, "float32", alignment=TILE_ROW)
+                found = (self._stored(number, blocks, row, half) for half in range(HALVES))
+                to_totals(row, [value * scale for value, scale in zip(found, scales, strict=True)])
 
             return [partial(add, row) for row in range(height)]
 
@@ -191,15 +180,27 @@ class ByteSums:
 
     def _add(self, begin: Size, end: Size, sums: Sequence[Any]) -> None:
         """Adds sums to the totals: those of the span of digits that ends before step `end`."""
-        first = end - self._cut.digits
-        span = first % self._cut.steps // self._cut.digits
-        totals = self.totals((first - begin) // self._cut.steps)
-        kept = emit.select(emit.compare("greater", span, 0), emit.index(TILE_ROWS), 0)
-        mask = host.first_lanes(kept, TILE_ROWS)
+        to_totals = self._to_totals(begin, end - self._cut.digits)
         for row in range(len(sums) // HALVES):
-            of_row = self._digits.scale(row, span)
-            for half in range(HALVES):
+            to_totals(row, sums[row * HALVES : (row + 1) * HALVES])
+
+    def _to_totals(self, begin: Size, start: Size) -> Callable[[int, Sequence[Any]], None]:
+        """What adds sums of a row to the totals: those of steps from `start` on.
+
+        With the first steps of a panel its totals begin, whatever lies in memory.
+        """
+        cut = self._cut
+        inside = start % cut.steps
+        totals = self.totals((start - begin) // cut.steps)
+        some = emit.compare("greater", inside, 0)
+        mask = host.first_lanes(emit.select(some, emit.index(TILE_ROWS), 0), TILE_ROWS)
+
+        def add(row: int, sums: Sequence[Any]) -> None:
+            of_row = self._digits.scale(row, inside // cut.digits)
+            for half, value in enumerate(sums):
                 at = row * PANEL + half * TILE_ROWS
                 total = memory.load(totals, at, "float32", TILE_ROWS, mask)
-                total = emit.fma(sums[row * HALVES + half], of_row, total)
+                total = emit.fma(value, of_row, total)
                 memory.store(total, totals, at, "float32", alignment=TILE_ROW)
+
+        return add

@@ -24,6 +24,9 @@ arith, vector = dialect("arith"), dialect("vector")
 DIGITS = 2
 """Bytes of a number."""
 
+ROWS = TILE_ROWS // DIGITS
+"""Rows whose digits fill a tile: a block of them."""
+
 PIECE = 32
 """Elements along k that become bytes at once: two vectors of words."""
 
@@ -60,7 +63,7 @@ class Digits:
         self._source, self._k, self._step, self._span = frame.inputs[0], k, step, span
         self._nibbles, self._apart = nibbles, apart
         self._block = TILE_ROWS * k
-        self._room = host.byte_buffer(-(-rows * DIGITS // TILE_ROWS) * self._block, shared="left")
+        self._room = host.byte_buffer(-(-rows // ROWS) * self._block, shared="left")
         self._scales = host.byte_buffer(k // span * TILE_ROWS * emit.ITEM_SIZE["float32"])
 
     def load(self, step: Any, block: int, rows: int) -> Any:
@@ -136,8 +139,7 @@ class Digits:
 
     def _row(self, row: Any, digit: int, step: Any) -> Any:
         """Where a row of a step's tile begins."""
-        of_block = TILE_ROWS // DIGITS
-        block, inside = row // of_block, row % of_block
+        block, inside = row // ROWS, row % ROWS
         place = (step * TILE_ROWS + inside * DIGITS + digit) * self._step
         return bytes_at(self._room, block * self._block + place)
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu.amx import groups, tiles
-from heddle.kernels.cpu.amx.byte_sums import HALVES, PANELS, ROWS, Acts, ByteSums, Cut, Multiply
-from heddle.kernels.cpu.amx.digits import DIGITS, Digits
+from heddle.kernels.cpu.amx.byte_sums import HALVES, PANELS, Acts, ByteSums, Cut, Multiply
+from heddle.kernels.cpu.amx.digits import DIGITS, ROWS, Digits
 from heddle.kernels.cpu.amx.sides import PANEL_ROW, WORD, bytes_at
 from heddle.kernels.cpu.amx.tiles import TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu.products.blocks import PANEL, Rows

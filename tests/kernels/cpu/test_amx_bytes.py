@@ -62,9 +62,9 @@ def test_more_panels_than_are_added_up_together(held, m):
 def test_a_row_is_the_same_beside_others(held):
     """The same bits, of up to eight; with more of them sums are added up in another order."""
     spec = tiled(held, "d0", 576, 70, group=96)
-    arrays = numbers(spec, {"d0": byte_sums.ROWS})
+    arrays = numbers(spec, {"d0": digits.ROWS})
     all_rows = products(spec, arrays)
-    for m in (narrow_bytes.LEAST[held], byte_sums.ROWS - 1):
+    for m in (narrow_bytes.LEAST[held], digits.ROWS - 1):
         np.testing.assert_array_equal(products(spec, [arrays[0][:m], *arrays[1:]]), all_rows[:m])
 
 
@@ -222,13 +222,15 @@ def test_the_machine_code(held, group):
     names = ("tdpbssd", "tdpbf16ps", "tileloadd", "tilestored")
     counts = [text.count(f"\t{name}\t") for name in names]
     tallest = narrow_bytes.most_of(held, 4096, group)
-    low = len([height for height in narrow_bytes.HEIGHTS if height <= byte_sums.ROWS])
-    tall, steps = tallest > byte_sums.ROWS, 2 * (1 if group == 32 else 2)
+    low = len([height for height in narrow_bytes.HEIGHTS if height <= digits.ROWS])
+    tall, steps = tallest > digits.ROWS, 2 * (1 if group == 32 else 2)
     widened = 1 if tall else 2
     products = (2 * low + 4 * tall) * steps
     loads = (3 * low + 4 * tall) * steps + 3 * widened
     assert counts == [products, 2 * widened, loads, 6 * low + 8 * tall + 2 * widened]
+    # One of each in a function, and one more where the kernel goes on behind those it called.
     assert text.count("tilerelease") == low + tall + 1
+    assert text.count("ldtilecfg") == low + tall + 2
 
 
 @pytest.mark.parametrize("held", HELD)
@@ -236,4 +238,4 @@ def test_the_machine_code(held, group):
 def test_rows_that_are_known_have_code_of_one_height(held, m):
     text = machine_code.assembly(tiled(held, m, 4096, "d1", group=64), MACHINE)
     as_bytes = m <= narrow_bytes.most_of(held, 4096, 64)
-    assert text.count("\ttdpbssd\t") == (4 * -(-m // byte_sums.ROWS) if as_bytes else 0)
+    assert text.count("\ttdpbssd\t") == (4 * -(-m // digits.ROWS) if as_bytes else 0)
