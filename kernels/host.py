@@ -130,11 +130,14 @@ def byte_buffer(size: int, shared: str = "") -> Any:
     """`size` bytes of stack, aligned for vectors, the same ones in each round of a loop.
 
     Parts of a kernel that follow each other take the same ones, by the name under which they are
-    `shared`.
+    `shared`: as many as the greatest part wants.
     """
     entry = _entry()
+    known = ir.IntegerAttr.get(emit.integer(64), size)
     for other in entry.operations if shared else ():
-        if shared in other.attributes and ir.IntegerAttr(other.attributes[shared]).value >= size:
+        if shared in other.attributes:
+            if ir.IntegerAttr(other.attributes[shared]).value < size:
+                other.attributes[shared] = other.operands[0].owner.attributes["value"] = known
             return other.results[0]
     with ir.InsertionPoint.at_block_begin(entry):
         kind = emit.integer(8)
@@ -142,7 +145,7 @@ def byte_buffer(size: int, shared: str = "") -> Any:
         count = arith.constant(emit.integer(64), size)
         buffer = llvm.alloca(emit.pointer_type(), count, kind, alignment=64)
     if shared:
-        buffer.owner.attributes[shared] = ir.IntegerAttr.get(emit.integer(64), size)
+        buffer.owner.attributes[shared] = known
     return buffer
 
 

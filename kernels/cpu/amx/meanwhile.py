@@ -1,7 +1,8 @@
 """What vectors do in each step of a pair of tiles, beside its products.
 
-They ask for what comes next of the panel and for the lines that results will fill, and write the
-rows above, whose sums are complete with the same chunk. All at once would hold tiles up.
+They ask for what comes next of the panel, for the next pair's sums where these wait, and for the
+lines that results will fill, and write the rows above, whose sums are complete with the same chunk.
+All at once would hold tiles up.
 
 Where a step does little it has no loop for that: a jump that was not foreseen empties the queue in
 which the next steps' tiles are loaded ahead.
@@ -15,7 +16,7 @@ from typing import Any
 
 from heddle.kernels import emit, memory, sizes
 from heddle.kernels.cpu.amx.pairs import Part
-from heddle.kernels.cpu.amx.sides import PAIR, STEP, Sides
+from heddle.kernels.cpu.amx.sides import PAIR, PANEL_ROW, STEP, Sides
 from heddle.kernels.cpu.products.blocks import Block
 from heddle.kernels.cpu.products.panels import Tasks
 from heddle.kernels.memory import LINE
@@ -30,6 +31,9 @@ UNROLLED = 4
 
 TOGETHER = 4
 """Lines of the panel that are asked for at a time: those of a step of the most rows."""
+
+SUMS = 4
+"""Lines of the next pair's sums that a step asks for: all of them in 16 steps."""
 
 ROW = 16
 """Lines in a row that a pair asks for. They bring the second cache to fetch those behind, which the
@@ -52,13 +56,15 @@ class Ahead:
 class Due:
     """The `sums` of a block, of which pairs above are written with the last chunk, if `complete`.
 
-    That is True or an i1; the chunk has `last` steps.
+    That is True or an i1; the chunk has `last` steps. Those of a run's panels, which `wait` for the
+    next part of rows, lie behind each other.
     """
 
     block: Block
     sums: Any
     last: Size
     complete: Any
+    wait: bool
 
 
 class Meanwhile:
@@ -66,7 +72,7 @@ class Meanwhile:
 
     def __init__(self, sides: Sides, tasks: Tasks, part: Part, due: Due, ahead: Ahead) -> None:
         self._sides, self._tasks, self._part, self._ahead = sides, tasks, part, ahead
-        self._block, self._sums = due.block, due.sums
+        self._block, self._sums, self._wait = due.block, due.sums, due.wait
         self._bottom = sizes.least(part.top + PAIR, due.block.height)
         self._asked = sizes.ceildiv(PAIR, sizes.greatest(sides.steps, 1))
         self._written = sizes.ceildiv(PAIR, sizes.greatest(due.last, 1))
@@ -79,8 +85,10 @@ class Meanwhile:
         self._each = sizes.ceildiv(lines, self._pairs * TOGETHER) * TOGETHER
 
     def ask(self, step: Any) -> None:
-        """Asks for lines of what comes next of the panel, and of the result."""
+        """Asks for lines of what comes next of the panel and of sums, and of the result."""
         self._ask_right(step)
+        if self._wait:
+            self._ask_sums(step)
         part, each = self._part, self._asked
         late = sizes.greatest(self._sides.steps - PAIR, 0)
         first = part.top + (step - late) * each
@@ -100,6 +108,14 @@ class Meanwhile:
                 for place in (line + i for i in range(TOGETHER)):
                     byte = self._ahead.behind + place * (self._ahead.apart * LINE)
                     memory.prefetch(self._sides.b, byte, "int8", level=2)
+
+    def _ask_sums(self, step: Any) -> None:
+        """Asks for lines of the next pair's sums, or of the next panel's."""
+        size = SUMS * LINE
+        place = sizes.least(step - self._part.start, PAIR * PANEL_ROW // size - 1) * size
+        for line in range(0, size, LINE):
+            byte = (self._part.top + PAIR) * PANEL_ROW + (place + line)
+            memory.prefetch(self._sums, byte, "int8")
 
     def write(self, step: Any) -> None:
         """Writes some of the rows above the pair, if their sums are complete."""

@@ -53,9 +53,9 @@ DEPTH = 2 * CHUNK
 SINGLE = 8 * DEPTH
 """Steps of a single pair of tiles that are on the stack: as much as of the most rows."""
 
-RUN = 16
-"""Panels of a run, which a thread takes together: putting rows on the stack costs little beside as
-many products."""
+RUN = 32
+"""Panels of a run, which a thread takes together: they share the rows that are put on the stack.
+That takes longer than to have the sums of more panels pass through the second cache."""
 
 
 def emit_runs(frame: host.Frame, dtype: str, kind: type[Tasks] = Tasks) -> None:
@@ -136,7 +136,7 @@ class Run:
             ahead = Ahead(behind, apart, row)
             for top in emit.loop(0, block.height, PAIR):
                 part = Part(block, top, at, end, begins, panel)
-                due = Due(block, sums, last, complete)
+                due = Due(block, sums, last, complete, wait=self._left.depth != steps)
                 beside = Meanwhile(self.sides, self.tasks, part, due, ahead)
                 self._pairs.add(part, bytes_at(sums, top * PANEL_ROW), beside)
             with emit.when(always if whole else complete):

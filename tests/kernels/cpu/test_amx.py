@@ -38,6 +38,7 @@ def test_all_sizes_dynamic(dtype):
         (50, 1030, 33),
         (5, 5000, 32 * (products.RUN + 3)),
         (3, 17000, 40),
+        (100, 4200, 70),
         (7 * products.BLOCK + 1, 40, 33),
     ],
 )

@@ -84,14 +84,14 @@ def test_products_that_are_alike_share_code():
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_products_share_the_stack(dtype):
-    """Rows of a and sums of one product lie where those of the one before were."""
+    """Rows of a and sums of one product lie where those of the one before were, be they more."""
     taken = []
-    for widths in ((2048,), (2048, 512)):
+    for widths in ((2048,), (2048, 512), (512, 2048)):
         products = (product(dtype, (), "d0", 4096, n, pairs=dtype == "bfloat16") for n in widths)
         text = machine_code.assembly(beside(*products), MACHINES["sapphirerapids"])
         taken.append(max(int(size) for size in re.findall(r"\tsubq\t\$(\d+), %rsp", text)))
-    assert taken[0] < 1.1 * 2**20
-    assert taken[1] < taken[0] + 2**14
+    assert taken[0] < 1.6 * 2**20
+    assert max(taken[1:]) < taken[0] + 2**14
 
 
 def emitted(widths):
