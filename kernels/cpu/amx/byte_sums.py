@@ -76,12 +76,19 @@ class ByteSums:
         add = self._in_registers if height <= ROWS else self._in_memory
         add(height, begin, end, multiply)
 
+    def scales_at(self, start: Size) -> list[Any]:
+        """The scales of the span from step `start` on; asks for later ones."""
+        place = start // self._cut.group * PANEL
+        groups.ask(self._scales, place + self._ahead, self._dtype)
+        halves = (place + half * TILE_ROWS for half in range(HALVES))
+        return [memory.load(self._scales, at, self._dtype, TILE_ROWS) for at in halves]
+
     def _in_registers(self, height: int, begin: Size, end: Size, multiply: Multiply) -> None:
         cut, zero = self._cut, emit.constant(emit.register_type("float32"), 0, TILE_ROWS)
 
         def adding(start: Size, number: int, sums: list[Any]) -> Acts:
             """What adds those of a span that are stored, row by row, to `sums`."""
-            scales = self._scales_at(start + number * cut.along)
+            scales = self.scales_at(start + number * cut.along)
 
             def add(row: int) -> None:
                 for half, scale in enumerate(scales):
@@ -119,7 +126,7 @@ class ByteSums:
         cut, blocks = self._cut, -(-height // ROWS)
 
         def adding(start: Size, number: int) -> Acts:
-            scales = self._scales_at(start)
+            scales = self.scales_at(start)
             to_totals = self._to_totals(begin, start)
 
             def add(row: int) -> None:
@@ -154,13 +161,6 @@ class ByteSums:
             for d in range(DIGITS)
         )
         return convert.cast((high << 8) + low, "int32", "float32")
-
-    def _scales_at(self, start: Size) -> list[Any]:
-        """The scales of the span from step `start` on; asks for later ones."""
-        place = start // self._cut.group * PANEL
-        groups.ask(self._scales, place + self._ahead, self._dtype)
-        halves = (place + half * TILE_ROWS for half in range(HALVES))
-        return [memory.load(self._scales, at, self._dtype, TILE_ROWS) for at in halves]
 
     def _added(self, begin: Size, first: Size, sums: list[Any]) -> list[Any]:
         """Adds sums to the totals where those of a span of digits end before step `first`.

@@ -71,6 +71,12 @@ class Digits:
         place = bytes_at(self._room, step * (self._step * TILE_ROWS) + block * self._block)
         return tiles.load(place, self._step, rows=rows, row=self._step)
 
+    def row(self, row: Any, digit: int, step: Any) -> Any:
+        """Where the row of a step's tile that has a digit of a row begins."""
+        block, inside = row // ROWS, row % ROWS
+        place = (step * TILE_ROWS + inside * DIGITS + digit) * self._step
+        return bytes_at(self._room, block * self._block + place)
+
     def scale(self, row: Any, span: Any) -> Any:
         """That of a row's span, in every lane."""
         scale = memory.load(self._scales, span * TILE_ROWS + row, "float32")
@@ -123,7 +129,7 @@ class Digits:
         rounds = emit.bitcast(emit.constant(word, ROUNDS, TILE_ROWS), single)
         steps = self._span // self._step
         for step in emit.loop(0, steps):
-            places = [self._row(row, d, span * steps + step) for d in range(DIGITS)]
+            places = [self.row(row, d, span * steps + step) for d in range(DIGITS)]
             for piece in range(0, self._step, PIECE):
                 words = []
                 for half in (0, TILE_ROWS):
@@ -136,12 +142,6 @@ class Digits:
                     # In the order of weights.
                     ordered = crosslane.shuffle(digits, digits, ORDER) if self._nibbles else digits
                     memory.store(ordered, place, piece, "uint8", alignment=PIECE)
-
-    def _row(self, row: Any, digit: int, step: Any) -> Any:
-        """Where a row of a step's tile begins."""
-        block, inside = row // ROWS, row % ROWS
-        place = (step * TILE_ROWS + inside * DIGITS + digit) * self._step
-        return bytes_at(self._room, block * self._block + place)
 
 
 def _by_digit(low: Any, high: Any) -> list[Any]:

@@ -2,7 +2,8 @@
 
 Rows are sums of bytes (see `digits`), so that weights are multiplied as integers: int8 as it lies
 in memory, 4 bits as bytes on the stack, which takes a few instructions, where to widen them to
-bfloat16 would take most of the time. Sums of integers are exact (see `byte_sums`).
+bfloat16 would take most of the time. Sums of integers are exact (see `byte_sums`; for one row by 4
+bits, which takes registers instead of tiles, `byte_row`).
 
 Infinities and NaN are no sums of bytes: rows beside them take another way.
 """
@@ -12,11 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu.amx import groups, tiles
+from heddle.kernels.cpu.amx.byte_row import ByteRow
 from heddle.kernels.cpu.amx.byte_sums import HALVES, PANELS, Acts, ByteSums, Cut, Multiply
 from heddle.kernels.cpu.amx.digits import DIGITS, ROWS, Digits
 from heddle.kernels.cpu.amx.sides import PANEL_ROW, WORD, bytes_at
@@ -58,6 +61,10 @@ fetches those between by itself, one line in so many."""
 
 CLOSER = (Ask(1, 3 << 10), Ask(2, 16 << 10), 1)
 """The same beside 4 bits whose groups fill rows of tiles."""
+
+
+OF_ONE = (Ask(1, 12 << 10), Ask(2, 16 << 10), 1)
+"""The same beside one row."""
 
 
 def most(frame: host.Frame) -> int:
@@ -107,6 +114,8 @@ class Few:
         self._bytes = host.byte_buffer(SLOTS * step * PANEL) if self._nibbles else None
         ahead = max(1, groups.SCALES // (self._cut.group * self._size)) * PANEL
         self._sums = ByteSums(frame, self._cut, self._digits, rows, ahead)
+        one = self._nibbles and 1 in tasks.heights
+        self._row = ByteRow(frame, self._cut, step, self._digits, self._sums) if one else None
 
     def begin(self, rows: Rows, first: Size) -> Any:
         """Puts the rows on the stack; returns whether all of their numbers are finite.
@@ -121,10 +130,29 @@ class Few:
                 place = start + (span * share + line) * LINE
                 memory.prefetch(self._weights, place, "int8", level=2)
 
-        return self._digits.begin(rows, ask)
+        finite = self._digits.begin(rows, ask)
+        if self._row:
+            with emit.when(self._is_one(rows)):
+                self._row.begin()
+        return finite
 
     def compute(self, rows: Rows, first: Size, last: Size) -> None:
         """Emits the results of the rows by their panels from `first` to `last - 1`."""
+        several = emit.constant(emit.integer(1), 1)
+        if self._row:
+            several = self._is_one(rows) ^ 1
+            with emit.when(several ^ 1):
+                for block in self._tasks.written(rows, first, last, self._sums.totals(0)):
+                    start = block.panel * self._cut.steps
+                    self._row.multiply(start, self._sums.totals(0), partial(self._ask, OF_ONE))
+        if self._possible:
+            with emit.when(several):
+                self._compute_several(rows, first, last)
+
+    def _is_one(self, rows: Rows) -> Any:
+        return emit.compare("equal", emit.as_index(rows.height), 1)
+
+    def _compute_several(self, rows: Rows, first: Size, last: Size) -> None:
         begin, end = ((rows.panel + panel) * self._cut.steps for panel in (first, last))
         if self._nibbles:
             for step in range(BEFORE):
@@ -208,15 +236,19 @@ class Few:
 
         They are asked for, and of weights of 4 bits, which come later, bytes are made.
         """
-        near, far, apart = self._asks
         share = self._size // QUARTERS
         for line in range(quarter * share, (quarter + 1) * share, LINE):
-            place = step * self._size + line
-            near.beside(self._weights, place, "int8")
-            if line % (apart * LINE) == 0:
-                far.beside(self._weights, place, "int8")
+            self._ask(self._asks, step, line)
             if self._nibbles:
                 self._part(step, line)
+
+    def _ask(self, asks: tuple[Ask, Ask, int], step: Size, line: int) -> None:
+        """Asks for what comes later than a line, counted in bytes of a step."""
+        near, far, apart = asks
+        place = step * self._size + line
+        near.beside(self._weights, place, "int8")
+        if line % (apart * LINE) == 0:
+            far.beside(self._weights, place, "int8")
 
     def _part(self, step: Size, line: int) -> None:
         """Makes bytes of a line of weights of 4 bits, counted in bytes of a step.
@@ -235,8 +267,8 @@ class Few:
 
 
 def _possible(most: int, tasks: Tasks) -> list[tuple[int, int]]:
-    """The `HEIGHTS` up to `most` that rows of tasks may need, each behind the one below it."""
-    pairs = pairwise((0, *(height for height in HEIGHTS if height <= most)))
+    """The `HEIGHTS` up to `most` that several rows may need, each behind the one below it."""
+    pairs = pairwise((1, *(height for height in HEIGHTS if height <= most)))
     return [p for p in pairs if any(p[0] < height <= p[1] for height in tasks.heights)]
 
 

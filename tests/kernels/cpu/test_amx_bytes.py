@@ -10,7 +10,7 @@ from native import run
 from quantized_specs import close, numbers, product
 from reference import evaluate
 
-from heddle.kernels.cpu.amx import byte_sums, digits, narrow_bytes
+from heddle.kernels.cpu.amx import byte_row, byte_sums, digits, narrow_bytes
 from heddle.runtime._core import cpu_info
 
 HELD = tuple(narrow_bytes.LEAST)
@@ -29,9 +29,12 @@ def given(spec, x, scale=2.0**-6, seed=0):
 
 
 def products(spec, arrays):
-    """What the emulated kernel gives, which has to have used its tiles of bytes."""
+    """What the emulated kernel gives, which has to have used its tiles of bytes.
+
+    One row takes registers.
+    """
     (found,), _ = run(spec, arrays, {"d0": len(arrays[0])}, ARCH)
-    assert set(amx_emulation.products) == {"tdpbssd"}
+    assert set(amx_emulation.products) == ({"tdpbssd"} if len(arrays[0]) > 1 else set())
     return found.astype(np.float64)
 
 
@@ -61,11 +64,13 @@ def test_more_panels_than_are_added_up_together(held, m):
 @pytest.mark.parametrize("held", HELD)
 def test_a_row_is_the_same_beside_others(held):
     """The same bits, of up to eight; with more of them sums are added up in another order."""
-    spec = tiled(held, "d0", 576, 70, group=96)
-    arrays = numbers(spec, {"d0": digits.ROWS})
-    all_rows = products(spec, arrays)
-    for m in (narrow_bytes.LEAST[held], digits.ROWS - 1):
-        np.testing.assert_array_equal(products(spec, [arrays[0][:m], *arrays[1:]]), all_rows[:m])
+    for k, group in ((576, 96), (1024, 32), (1024, 256)):
+        spec = tiled(held, "d0", k, 70, group=group)
+        arrays = numbers(spec, {"d0": digits.ROWS})
+        all_rows = products(spec, arrays)
+        for m in (narrow_bytes.LEAST[held], digits.ROWS - 1):
+            some = products(spec, [arrays[0][:m], *arrays[1:]])
+            np.testing.assert_array_equal(some, all_rows[:m])
 
 
 def beside_a_large_one(held, smallest):
@@ -190,19 +195,21 @@ MISTAKES = {
     "weights of another size": (narrow_bytes, "RAISED", 3),
     "both sums in one place": (byte_sums, "ROOM", 0),
     "spans that do not fit 32 bits": (narrow_bytes, "SUMMED", 4096),
+    "one row: weights that are raised by less": (byte_row, "RAISED", 7),
+    "one row: weights in the lower half": (byte_row, "UPPER", 1.0),
 }
 
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_do_not_pass(name, monkeypatch):
     """Sums that are exact, of numbers that differ; of the largest ones, which fill 32 bits."""
-    spec = tiled("uint32", "d0", 8192, 32, group=4096)
-    arrays = given(spec, np.random.default_rng(0).integers(-128, 129, (3, 8192)))
+    spec, m = tiled("uint32", "d0", 8192, 32, group=4096), 1 if "one row" in name else 3
+    arrays = given(spec, np.random.default_rng(0).integers(-128, 129, (m, 8192)))
     if "32 bits" in name:
         arrays[0][:], arrays[1][:] = 127.0, 0
     native.load.cache_clear()
     monkeypatch.setattr(*MISTAKES[name])
-    (wanted,) = evaluate(spec, {"d0": 3}, arrays)
+    (wanted,) = evaluate(spec, {"d0": m}, arrays)
     with pytest.raises(AssertionError):
         np.testing.assert_array_equal(products(spec, arrays), wanted.astype(np.float64))
     native.load.cache_clear()
@@ -231,6 +238,17 @@ def test_the_machine_code(held, group):
     # One of each in a function, and one more where the kernel goes on behind those it called.
     assert text.count("tilerelease") == low + tall + 1
     assert text.count("ldtilecfg") == low + tall + 2
+
+
+@pytest.mark.parametrize("group", [32, 128])
+def test_the_machine_code_of_one_row(group):
+    """Both digits by both halves of each line of a step; nothing else is loaded, or spilled."""
+    text = machine_code.assembly(tiled("uint32", 1, 4096, "d1", group=group), MACHINE)
+    (loop,) = machine_code.loops(text, "vpdpbusd")
+    lines = min(group, 64) * 32 // 2 // 64
+    assert loop.count("vpdpbusd") == 4 * lines
+    assert loop.count("vmovdqu64") == lines
+    assert not {"vmovups", "vmovaps", "tileloadd"} & set(loop)
 
 
 @pytest.mark.parametrize("held", HELD)
