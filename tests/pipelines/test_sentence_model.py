@@ -73,6 +73,20 @@ def test_weights_in_float16(tmp_path, dtype):
     np.testing.assert_allclose(found.to_numpy(), wanted, atol=0.03 if dtype else 1e-3)
 
 
+@pytest.mark.parametrize("dtype", [None, DType.bfloat16])
+def test_any_number_of_threads_gives_the_same_bits(tmp_path, dtype):
+    """Of embeddings: products, attention, norms and activations, of as many rows as are shared."""
+    graph = build(folder_of(tmp_path, "bert"), "tiny", dtype)
+    arrays = weights.select(tmp_path / "model.safetensors", graph.weights)
+    artifact = compile(graph, "cpu:native", weights=arrays, embed_weights=True)
+    inputs = [np.tile(array, (64, 1)) for array in inputs_of("bert")]
+    found = [
+        InferenceSession(threads=count).load(artifact).execute(*inputs)[0].to_numpy().tobytes()
+        for count in (1, 2, 3, 7)
+    ]
+    assert found == found[:1] * len(found)
+
+
 def test_a_class_for_classification_is_a_scorer(reranker):
     graph = build(Checkpoint(reranker), "reranker")
     assert len(graph.inputs) == 3

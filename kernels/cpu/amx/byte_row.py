@@ -3,7 +3,8 @@
 A tile of sums is stored for each group, which takes one row as long as eight. Dot products of bytes
 leave them in registers. One side of these has no sign, so weights are raised by 8, as they are in
 memory, and sums begin with what that adds, taken off. Numbers, scales and the order of sums are
-those of several rows (see `byte_sums`), and so are the results, bit by bit.
+those of several rows (see `byte_sums`), and so are the results, bit by bit, unless scales of
+weights are so small or large that a factor of 16 counts.
 """
 
 from __future__ import annotations
@@ -97,7 +98,6 @@ class ByteRow:
             left = [self._digits.row(0, digit, inside + number) for digit in range(DIGITS)]
             return self._add(list(before), first + number, left, ask)
 
-        found = before
         if self._cut.along == 1:
             found = add_step(0, *before)
         else:

@@ -30,8 +30,8 @@ from heddle.kernels.memory import LINE, Ask
 from heddle.kernels.sizes import Size
 
 LEAST = {"int8": 2, "uint32": 1}
-"""How many rows are multiplied so at least, by the dtype of weights: one is faster in registers by
-int8, which becomes float32 there, but not by 4 bits."""
+"""How many rows are multiplied so at least, by the dtype of weights: one by int8 is faster as
+float32."""
 
 DEEP = 2**14
 """Elements of a row whose digits lie on the stack, at most: 512 KiB of 16 rows."""
@@ -61,7 +61,6 @@ fetches those between by itself, one line in so many."""
 
 CLOSER = (Ask(1, 3 << 10), Ask(2, 16 << 10), 1)
 """The same beside 4 bits whose groups fill rows of tiles."""
-
 
 OF_ONE = (Ask(1, 12 << 10), Ask(2, 16 << 10), 1)
 """The same beside one row."""
@@ -132,27 +131,29 @@ class Few:
 
         finite = self._digits.begin(rows, ask)
         if self._row:
-            with emit.when(self._is_one(rows)):
+            with emit.when(_is_one(rows)):
                 self._row.begin()
         return finite
 
     def compute(self, rows: Rows, first: Size, last: Size) -> None:
         """Emits the results of the rows by their panels from `first` to `last - 1`."""
-        several = emit.constant(emit.integer(1), 1)
-        if self._row:
-            several = self._is_one(rows) ^ 1
-            with emit.when(several ^ 1):
-                for block in self._tasks.written(rows, first, last, self._sums.totals(0)):
-                    start = block.panel * self._cut.steps
-                    self._row.multiply(start, self._sums.totals(0), partial(self._ask, OF_ONE))
-        if self._possible:
-            with emit.when(several):
-                self._compute_several(rows, first, last)
+        if self._row is None:
+            self._compute_several(rows, first, last)
+            return
+        one = _is_one(rows)
+        with emit.when(one):
+            self._compute_one(self._row, rows, first, last)
+        with emit.when(one ^ 1):
+            self._compute_several(rows, first, last)
 
-    def _is_one(self, rows: Rows) -> Any:
-        return emit.compare("equal", emit.as_index(rows.height), 1)
+    def _compute_one(self, row: ByteRow, rows: Rows, first: Size, last: Size) -> None:
+        totals = self._sums.totals(0)
+        for block in self._tasks.written(rows, first, last, totals):
+            row.multiply(block.panel * self._cut.steps, totals, partial(self._ask, OF_ONE))
 
     def _compute_several(self, rows: Rows, first: Size, last: Size) -> None:
+        if not self._possible:
+            return
         begin, end = ((rows.panel + panel) * self._cut.steps for panel in (first, last))
         if self._nibbles:
             for step in range(BEFORE):
@@ -264,6 +265,10 @@ class Few:
             row = half * (self._step // WORD) + 2 * word + upper
             number = (bits & 0xF0F0F0F0) ^ 0x80808080
             memory.store(number, place, row * TILE_ROWS, "uint32", alignment=TILE_ROW)
+
+
+def _is_one(rows: Rows) -> Any:
+    return emit.compare("equal", emit.as_index(rows.height), 1)
 
 
 def _possible(most: int, tasks: Tasks) -> list[tuple[int, int]]:

@@ -78,7 +78,7 @@ class Run:
 
     def __init__(self, sides: Sides, tasks: Tasks) -> None:
         self.sides, self.tasks = sides, tasks
-        self.height = -(-tasks.most // PAIR) * PAIR
+        self.height = -(-max(tasks.most, 1) // PAIR) * PAIR
         steps, panels = sides.steps, tasks.panels
         self._left = Left(sides, self.height, DEPTH, WHOLE * BLOCK // self.height, SINGLE)
         self._pairs = Pairs(sides, self._left)

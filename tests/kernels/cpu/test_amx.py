@@ -31,6 +31,7 @@ def test_all_sizes_dynamic(dtype):
 @pytest.mark.parametrize(
     ("m", "k", "n"),
     [
+        (0, 4096, 64),
         (1, 7, 33),
         (16, 64, 32),
         (70, 1024, 40),
