@@ -16,7 +16,7 @@ from typing import Any
 
 from heddle.kernels import convert, crosslane, emit, host, memory
 from heddle.kernels.cpu.amx.byte_sums import HALVES, ByteSums, Cut
-from heddle.kernels.cpu.amx.digits import DIGITS, Digits
+from heddle.kernels.cpu.amx.digits import DIGITS, Digits, joined
 from heddle.kernels.cpu.amx.sides import WORD
 from heddle.kernels.cpu.amx.tiles import TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu.products import integers
@@ -26,8 +26,8 @@ from heddle.kernels.sizes import Size
 RAISED = 8
 """What a weight is more in memory."""
 
-NIBBLES = 2
-"""Weights of a byte."""
+NIBBLES, LOWER = 2, 0x0F0F0F0F
+"""Weights of a byte, and the lower ones of a word."""
 
 UPPER = 16.0
 """By how much weights are larger where they are the upper halves of bytes, as rows' scales want."""
@@ -98,12 +98,12 @@ class ByteRow:
             left = [self._digits.row(0, digit, inside + number) for digit in range(DIGITS)]
             return self._add(list(before), first + number, left, ask)
 
-        if self._cut.along == 1:
-            found = add_step(0, *before)
-        else:
-            found = emit.carry(0, self._cut.along, 1, before, add_step)
-        by_half = (found[: len(found) // 2], found[len(found) // 2 :])
-        return [_joined(sums) for sums in by_half]
+        found = emit.carry(0, self._cut.along, 1, before, add_step)
+        halves = (found[: len(found) // 2], found[len(found) // 2 :])
+        return [
+            joined(*(reduce(operator.add, sums[digit::DIGITS]) for digit in range(DIGITS)))
+            for sums in halves
+        ]
 
     def _add(self, sums: list[Any], step: Size, left: Sequence[Any], ask: Ask) -> list[Any]:
         """Adds the products of a step, whose digits are `left`."""
@@ -113,16 +113,10 @@ class ByteRow:
             word, half = line // (HALVES * TILE_ROW), line // TILE_ROW % HALVES
             place = step * (size // WORD) + line // WORD
             bits = memory.load(self._weights, place, "uint32", TILE_ROWS)
-            for nibble, value in enumerate((bits, bits >> 4)):
+            for nibble, value in enumerate((bits & LOWER, bits >> 4 & LOWER)):
                 for digit, row in enumerate(left):
                     own = memory.load(row, NIBBLES * word + nibble, "uint32")
                     at = (half * NIBBLES + nibble) * DIGITS + digit
                     own = emit.splat(own, TILE_ROWS)
-                    sums[at] = integers.dots(sums[at], value & 0x0F0F0F0F, own)
+                    sums[at] = integers.dots(sums[at], value, own)
         return sums
-
-
-def _joined(sums: Sequence[Any]) -> Any:
-    """Those of both digits as one number, in float32."""
-    low, high = (reduce(operator.add, sums[digit::DIGITS]) for digit in range(DIGITS))
-    return convert.cast((high << 8) + low, "int32", "float32")

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from heddle.kernels import convert, emit, host, memory, sizes
+from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu.amx import groups, tiles
-from heddle.kernels.cpu.amx.digits import DIGITS, ROWS, Digits
+from heddle.kernels.cpu.amx.digits import DIGITS, ROWS, Digits, joined
 from heddle.kernels.cpu.amx.sides import PANEL_ROW, bytes_at
 from heddle.kernels.cpu.amx.tiles import TILE, TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu.products.blocks import PANEL
@@ -160,7 +160,7 @@ class ByteSums:
             memory.load(self._room, (first + d) * TILE_ROWS, "int32", TILE_ROWS)
             for d in range(DIGITS)
         )
-        return convert.cast((high << 8) + low, "int32", "float32")
+        return joined(low, high)
 
     def _added(self, begin: Size, first: Size, sums: list[Any]) -> list[Any]:
         """Adds sums to the totals where those of a span of digits end before step `first`.

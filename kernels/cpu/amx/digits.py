@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from heddle.kernels import crosslane, emit, host, memory
+from heddle.kernels import convert, crosslane, emit, host, memory
 from heddle.kernels.cpu.amx import tiles
 from heddle.kernels.cpu.amx.sides import bytes_at
 from heddle.kernels.cpu.amx.tiles import TILE_ROWS
@@ -142,6 +142,11 @@ class Digits:
                     # In the order of weights.
                     ordered = crosslane.shuffle(digits, digits, ORDER) if self._nibbles else digits
                     memory.store(ordered, place, piece, "uint8", alignment=PIECE)
+
+
+def joined(low: Any, high: Any) -> Any:
+    """Sums of both digits' products as those of the numbers, in float32."""
+    return convert.cast((high << 8) + low, "int32", "float32")
 
 
 def _by_digit(low: Any, high: Any) -> list[Any]:

@@ -48,7 +48,7 @@ WHOLE = 4 * CHUNK
 """Steps of `BLOCK` rows that the second cache holds beside a panel; of fewer rows more."""
 
 DEPTH = 2 * CHUNK
-"""Steps of longer rows that it holds beside the sums of a run."""
+"""Steps of longer rows that it holds while the sums of a run pass through."""
 
 SINGLE = 8 * DEPTH
 """Steps of a single pair of tiles that are on the stack: as much as of the most rows."""
