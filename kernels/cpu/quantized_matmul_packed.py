@@ -32,7 +32,7 @@ from heddle.kernels.cpu.products.widened import Keeping, Kept, Pairs
 from heddle.kernels.memory import LINE
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
-from heddle.kernels.spec import Launch, Spec
+from heddle.kernels.spec import Launch, Spec, fold
 
 FLOATS = 4
 """Cycles from one multiplication to the next that adds to the same sum."""
@@ -260,9 +260,14 @@ class _Product:
 
 
 def own_launch(spec: Spec, machine: Machine) -> Launch | None:
-    """With AMX a thread takes a run of panels, which share the rows on the stack."""
+    """With AMX a thread takes a run of panels, which share the rows on the stack.
+
+    Twice as many beside few rows: it takes less time to go through them, and as long to begin.
+    """
     if machine.tiles and "tiles" in panels.uses_of_bfloat16(spec):
-        return beside.launch(spec, together=products.RUN)
+        _, m, _ = panels.extents(spec)
+        runs = fold("min", 2, fold("floordiv", 2 * narrow_bytes.HEIGHTS[-1], fold("max", m, 1)))
+        return beside.launch(spec, together=fold("mul", products.RUN, fold("max", runs, 1)))
     return None
 
 

@@ -28,8 +28,11 @@ HALVES = 2
 ROOM = HALVES * TILE
 """Bytes of a block's sums of a span."""
 
-PANELS = 8
-"""Panels that are multiplied before their results are written, at most."""
+PANELS, APART = 64, 2 << 20
+"""Panels that are multiplied before their results are written, at most, and bytes of their weights.
+
+Each time costs about 3 us beside weights that come from memory, however much is written.
+"""
 
 
 @dataclass(frozen=True)
@@ -55,17 +58,21 @@ Multiply = Callable[[Size, Acts], Sequence[Any]]
 
 
 class ByteSums:
-    """The totals of a few panels, and room for sums of two spans; made in the entry block.
+    """The totals of up to so many `panels`, and room for sums of two spans; made in the entry block.
 
     Steps along k are counted through all panels.
     """
 
-    def __init__(self, frame: host.Frame, cut: Cut, digits: Digits, rows: int, ahead: int) -> None:
+    def __init__(
+        self, frame: host.Frame, cut: Cut, digits: Digits, rows: int, ahead: int, panel: int
+    ) -> None:
+        """A panel's weights are so many bytes; scales are asked for so many elements ahead."""
         self._scales, self._dtype = frame.inputs[2], frame.spec.operands[2].dtype
         self._cut, self._digits, self._ahead = cut, digits, ahead
         self._room = host.byte_buffer(2 * ROOM * -(-rows // ROWS))
         self._size = rows * PANEL_ROW
-        self._totals = host.byte_buffer(PANELS * self._size)
+        self.panels = max(1, min(PANELS, APART // panel))
+        self._totals = host.byte_buffer(self.panels * self._size)
 
     def totals(self, number: Size) -> Any:
         """Those of a panel, in rows of 32: counted from the first that is added up."""
@@ -86,37 +93,50 @@ class ByteSums:
     def _in_registers(self, height: int, begin: Size, end: Size, multiply: Multiply) -> None:
         cut, zero = self._cut, emit.constant(emit.register_type("float32"), 0, TILE_ROWS)
 
-        def adding(start: Size, number: int, sums: list[Any]) -> Acts:
-            """What adds those of a span that are stored, row by row, to `sums`."""
-            scales = self.scales_at(start + number * cut.along)
+        def take_turn(
+            first: Size, waiting: Sequence[Any], adding: Callable[[int], Acts]
+        ) -> Sequence[Any]:
+            """Multiplies two spans; returns the tiles of the second one, which wait to be stored.
 
-            def add(row: int) -> None:
-                for half, scale in enumerate(scales):
-                    at, found = row * HALVES + half, self._stored(number, 1, row, half)
-                    # LLVM would do all of it behind the products, where registers do not suffice.
-                    sums[at] = emit.pinned(emit.fma(found, scale, sums[at]))
-
-            return [partial(add, row) for row in range(height)]
-
-        def add_turn(first: Size, *before: Any) -> list[Any]:
-            waiting, sums = before[:HALVES], list(before[HALVES:])
-            # In the first turn there are none before: what is added up then is dropped.
-            start = sizes.greatest(first - cut.turn, begin)
-            earlier = multiply(first, adding(start, 0, sums))
+            `adding` gives what is done beside each of them.
+            """
+            earlier = multiply(first, adding(0))
             self._store(waiting, 1, height)
-            later = multiply(first + cut.along, adding(start, 1, sums))
+            later = multiply(first + cut.along, adding(1))
             self._store(earlier, 0, height)
-            return [*later, *self._added(begin, first, sums)]
+            return later
+
+        def add_digits(start: Size, *waiting: Any) -> Sequence[Any]:
+            def add_turn(first: Size, *before: Any) -> list[Any]:
+                waiting, sums = before[:HALVES], list(before[HALVES:])
+                adding = partial(self._adding, height, first - cut.turn, sums)
+                # Beside the last sums there is nothing left to multiply: it is done once more.
+                later = take_turn(sizes.least(first, end - cut.turn), waiting, adding)
+                return [*later, *sums]
+
+            before = [*waiting, *[zero] * (HALVES * height)]
+            turns = (start + cut.turn, start + cut.digits + cut.turn, cut.turn)
+            once = cut.digits == cut.turn
+            found = add_turn(turns[0], *before) if once else emit.carry(*turns, before, add_turn)
+            to_totals = self._to_totals(begin, start)
+            for row in range(height):
+                to_totals(row, found[HALVES * (row + 1) : HALVES * (row + 2)])
+            return found[:HALVES]
 
         none = [tiles.zero(DIGITS * height) for _ in range(HALVES)]
-        before = [*none, *[zero] * (HALVES * height)]
-        last = emit.carry(begin, end, cut.turn, before, add_turn)
-        self._store(last[:HALVES], 1, height)
-        sums = last[HALVES:]
-        for number in range(2):
-            for act in adding(end - cut.turn, number, sums):
-                act()
-        self._add(begin, end, sums)
+        emit.carry(begin, end, cut.digits, take_turn(begin, none, lambda _: ()), add_digits)
+
+    def _adding(self, height: int, start: Size, sums: list[Any], number: int) -> Acts:
+        """What adds a stored span of the turn from a step on, row by row, to `sums`."""
+        scales = self.scales_at(start + number * self._cut.along)
+
+        def add(row: int) -> None:
+            for half, scale in enumerate(scales):
+                at, found = row * HALVES + half, self._stored(number, 1, row, half)
+                # LLVM would do all of it behind the products, where registers do not suffice.
+                sums[at] = emit.pinned(emit.fma(found, scale, sums[at]))
+
+        return [partial(add, row) for row in range(height)]
 
     def _in_memory(self, height: int, begin: Size, end: Size, multiply: Multiply) -> None:
         """Of more rows: their tiles take all registers but those that are multiplied.
@@ -161,28 +181,6 @@ class ByteSums:
             for d in range(DIGITS)
         )
         return joined(low, high)
-
-    def _added(self, begin: Size, first: Size, sums: list[Any]) -> list[Any]:
-        """Adds sums to the totals where those of a span of digits end before step `first`.
-
-        Returns those that go on: zeros there.
-        """
-
-        def added() -> list[Any]:
-            with emit.when(emit.compare("greater", first, begin)):
-                self._add(begin, first, sums)
-            return [emit.constant(emit.register_type("float32"), 0, TILE_ROWS)] * len(sums)
-
-        if self._cut.digits == self._cut.turn:
-            return added()
-        ends = emit.compare("equal", first % self._cut.digits, 0)
-        return emit.either(ends, [value.type for value in sums], added, lambda: sums)
-
-    def _add(self, begin: Size, end: Size, sums: Sequence[Any]) -> None:
-        """Adds sums to the totals: those of the span of digits that ends before step `end`."""
-        to_totals = self._to_totals(begin, end - self._cut.digits)
-        for row in range(len(sums) // HALVES):
-            to_totals(row, sums[row * HALVES : (row + 1) * HALVES])
 
     def _to_totals(self, begin: Size, start: Size) -> Callable[[int, Sequence[Any]], None]:
         """What adds sums of a row to the totals: those of steps from `start` on.

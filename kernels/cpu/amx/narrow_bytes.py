@@ -20,7 +20,7 @@ from typing import Any
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu.amx import groups, tiles
 from heddle.kernels.cpu.amx.byte_row import ByteRow
-from heddle.kernels.cpu.amx.byte_sums import HALVES, PANELS, Acts, ByteSums, Cut, Multiply
+from heddle.kernels.cpu.amx.byte_sums import HALVES, Acts, ByteSums, Cut, Multiply
 from heddle.kernels.cpu.amx.digits import DIGITS, ROWS, Digits
 from heddle.kernels.cpu.amx.sides import PANEL_ROW, WORD, bytes_at
 from heddle.kernels.cpu.amx.tiles import TILE_ROW, TILE_ROWS
@@ -39,7 +39,7 @@ DEEP = 2**14
 SUMMED = 256
 """Elements along k whose sums are taken at once, at most: those of both digits fit 32 bits so."""
 
-SPAN = 256
+SPAN = 512
 """Elements along k that are multiples of the same number, where twice as many are not summed."""
 
 HEIGHTS = (2, 4, ROWS, 2 * ROWS)
@@ -55,14 +55,17 @@ RAISED = 4
 BEFORE, SLOTS = 2, 4
 """Steps from what is multiplied to what becomes bytes, and how many have room."""
 
-ASKS = (Ask(1, 6 << 10), Ask(2, 24 << 10), 4)
-"""What is asked for beside what is read: of the first cache each line, and of the second one, which
-fetches those between by itself, one line in so many."""
+Asks = tuple[tuple[Ask, int], ...]
+"""What is asked for beside what is read, and of how many lines one."""
 
-CLOSER = (Ask(1, 3 << 10), Ask(2, 16 << 10), 1)
-"""The same beside 4 bits whose groups fill rows of tiles."""
+ASKS: Asks = ((Ask(1, 6 << 10), 1), (Ask(2, 24 << 10), 4))
+"""The second cache fetches lines between those that it is asked for by itself."""
 
-OF_ONE = (Ask(1, 12 << 10), Ask(2, 16 << 10), 1)
+OF_NIBBLES: Asks = ((Ask(1, 2 << 10), 1), (Ask(1, 2 << 10), 1))
+"""The same beside 4 bits: twice, as a line that is read and asked for an even number of times in
+all costs up to a third more. Nobody knows why."""
+
+OF_ONE: Asks = ((Ask(1, 12 << 10), 1), (Ask(2, 16 << 10), 1))
 """The same beside one row."""
 
 
@@ -105,14 +108,15 @@ class Few:
         span = next(s for s in spans if k % s == 0)
         self._cut = Cut(k // step, group // step, along // step, span // step)
         self._size = step * PANEL // (2 if self._nibbles else 1)
-        self._asks = CLOSER if self._nibbles and step == TILE_ROW else ASKS
+        self._asks = OF_NIBBLES if self._nibbles else ASKS
         self._possible = _possible(most(frame), tasks)
         rows = max((height for _, height in self._possible), default=ROWS)
         raised = RAISED if self._nibbles else 0
         self._digits = Digits(frame, k, step, span, rows, self._nibbles, raised)
         self._bytes = host.byte_buffer(SLOTS * step * PANEL) if self._nibbles else None
         ahead = max(1, groups.SCALES // (self._cut.group * self._size)) * PANEL
-        self._sums = ByteSums(frame, self._cut, self._digits, rows, ahead)
+        panel = self._cut.steps * self._size
+        self._sums = ByteSums(frame, self._cut, self._digits, rows, ahead, panel)
         one = self._nibbles and 1 in tasks.heights
         self._row = ByteRow(frame, self._cut, step, self._digits, self._sums) if one else None
 
@@ -159,8 +163,8 @@ class Few:
             for step in range(BEFORE):
                 for quarter in range(QUARTERS):
                     self._beside(sizes.least(begin + step, end - 1), quarter)
-        for panel in emit.loop(first, last, PANELS):
-            count = sizes.least(emit.index(PANELS), last - panel)
+        for panel in emit.loop(first, last, self._sums.panels):
+            count = sizes.least(emit.index(self._sums.panels), last - panel)
             start = (rows.panel + panel) * self._cut.steps
             stop = start + count * self._cut.steps
             for number in emit.loop(0, count):
@@ -243,13 +247,11 @@ class Few:
             if self._nibbles:
                 self._part(step, line)
 
-    def _ask(self, asks: tuple[Ask, Ask, int], step: Size, line: int) -> None:
+    def _ask(self, asks: Asks, step: Size, line: int) -> None:
         """Asks for what comes later than a line, counted in bytes of a step."""
-        near, far, apart = asks
-        place = step * self._size + line
-        near.beside(self._weights, place, "int8")
-        if line % (apart * LINE) == 0:
-            far.beside(self._weights, place, "int8")
+        for ask, apart in asks:
+            if line % (apart * LINE) == 0:
+                ask.beside(self._weights, step * self._size + line, "int8")
 
     def _part(self, step: Size, line: int) -> None:
         """Makes bytes of a line of weights of 4 bits, counted in bytes of a step.
