@@ -58,9 +58,9 @@ Multiply = Callable[[Size, Acts], Sequence[Any]]
 
 
 class ByteSums:
-    """The totals of up to so many `panels`, and room for sums of two spans; made in the entry block.
+    """The totals of up to so many `panels`, and room for sums of two spans.
 
-    Steps along k are counted through all panels.
+    Made in the entry block. Steps along k are counted through all panels.
     """
 
     def __init__(

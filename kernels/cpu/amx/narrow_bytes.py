@@ -62,8 +62,8 @@ ASKS: Asks = ((Ask(1, 6 << 10), 1), (Ask(2, 24 << 10), 4))
 """The second cache fetches lines between those that it is asked for by itself."""
 
 OF_NIBBLES: Asks = ((Ask(1, 2 << 10), 1), (Ask(1, 2 << 10), 1))
-"""The same beside 4 bits: twice, as a line that is read and asked for an even number of times in
-all costs up to a third more. Nobody knows why."""
+"""The same beside 4 bits: asked for once, lines from memory took up to a third longer; why was not
+found."""
 
 OF_ONE: Asks = ((Ask(1, 12 << 10), 1), (Ask(2, 16 << 10), 1))
 """The same beside one row."""
