@@ -25,9 +25,6 @@ from heddle.kernels.sizes import Size
 HALVES = 2
 """Tiles of a panel's columns."""
 
-ROOM = HALVES * TILE
-"""Bytes of a block's sums of a span."""
-
 PANELS, APART = 64, 2 << 20
 """Panels that are multiplied before their results are written, at most, and bytes of their weights.
 
@@ -58,7 +55,7 @@ Multiply = Callable[[Size, Acts], Sequence[Any]]
 
 
 class ByteSums:
-    """The totals of up to so many `panels`, and room for sums of two spans.
+    """The totals of up to so many `panels`, and room for the sums of a span.
 
     Made in the entry block. Steps along k are counted through all panels.
     """
@@ -69,7 +66,7 @@ class ByteSums:
         """A panel's weights are so many bytes; scales are asked for so many elements ahead."""
         self._scales, self._dtype = frame.inputs[2], frame.spec.operands[2].dtype
         self._cut, self._digits, self._ahead = cut, digits, ahead
-        self._room = host.byte_buffer(2 * ROOM * -(-rows // ROWS))
+        self._room = host.byte_buffer(HALVES * TILE * -(-rows // ROWS))
         self._size = rows * PANEL_ROW
         self.panels = max(1, min(PANELS, APART // panel))
         self._totals = host.byte_buffer(self.panels * self._size)
@@ -101,9 +98,9 @@ class ByteSums:
             `adding` gives what is done beside each of them.
             """
             earlier = multiply(first, adding(0))
-            self._store(waiting, 1, height)
+            self._store(waiting, height)
             later = multiply(first + cut.along, adding(1))
-            self._store(earlier, 0, height)
+            self._store(earlier, height)
             return later
 
         def add_digits(start: Size, *waiting: Any) -> Sequence[Any]:
@@ -132,7 +129,7 @@ class ByteSums:
 
         def add(row: int) -> None:
             for half, scale in enumerate(scales):
-                at, found = row * HALVES + half, self._stored(number, 1, row, half)
+                at, found = row * HALVES + half, self._stored(1, row, half)
                 # LLVM would do all of it behind the products, where registers do not suffice.
                 sums[at] = emit.pinned(emit.fma(found, scale, sums[at]))
 
@@ -145,37 +142,33 @@ class ByteSums:
         """
         cut, blocks = self._cut, -(-height // ROWS)
 
-        def adding(start: Size, number: int) -> Acts:
+        def adding(start: Size) -> Acts:
             scales = self.scales_at(start)
             to_totals = self._to_totals(begin, start)
 
             def add(row: int) -> None:
-                found = (self._stored(number, blocks, row, half) for half in range(HALVES))
+                found = (self._stored(blocks, row, half) for half in range(HALVES))
                 to_totals(row, [value * scale for value, scale in zip(found, scales, strict=True)])
 
             return [partial(add, row) for row in range(height)]
 
-        for first in emit.loop(begin, end, cut.turn):
-            for number in range(2):
-                start = first + number * cut.along
-                # Before the first span there is none: its totals are written anew by the next.
-                before = sizes.greatest(start - cut.along, begin)
-                found = multiply(start, adding(before, 1 - number))
-                self._store(found, number, height)
-        for act in adding(end - cut.along, 1):
+        for start in emit.loop(begin, end, cut.along):
+            # Before the first span there is none: its totals are written anew by the next.
+            before = sizes.greatest(start - cut.along, begin)
+            self._store(multiply(start, adding(before)), height)
+        for act in adding(end - cut.along):
             act()
 
-    def _store(self, found: Sequence[Any], number: int, height: int) -> None:
-        """Stores the sums of the first or the second span of a turn."""
-        blocks = len(found) // HALVES
+    def _store(self, found: Sequence[Any], height: int) -> None:
+        """Stores a span's sums, where others were that have been added up."""
         for place, total in enumerate(found):
-            at = bytes_at(self._room, number * blocks * ROOM + place * TILE)
+            at = bytes_at(self._room, place * TILE)
             tiles.store(total, at, TILE_ROW, rows=DIGITS * min(height, ROWS))
 
-    def _stored(self, number: int, blocks: int, row: int, half: int) -> Any:
+    def _stored(self, blocks: int, row: int, half: int) -> Any:
         """A row's sums that were stored, half a panel's; rows lie in so many blocks."""
         block, inside = divmod(row, ROWS)
-        first = (number * blocks + block) * HALVES * TILE_ROWS + half * TILE_ROWS + inside * DIGITS
+        first = (block * HALVES + half) * TILE_ROWS + inside * DIGITS
         low, high = (
             memory.load(self._room, (first + d) * TILE_ROWS, "int32", TILE_ROWS)
             for d in range(DIGITS)
