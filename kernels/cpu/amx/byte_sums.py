@@ -60,15 +60,14 @@ class ByteSums:
     Made in the entry block. Steps along k are counted through all panels.
     """
 
-    def __init__(
-        self, frame: host.Frame, cut: Cut, digits: Digits, rows: int, ahead: int, panel: int
-    ) -> None:
-        """A panel's weights are so many bytes; scales are asked for so many elements ahead."""
+    def __init__(self, frame: host.Frame, cut: Cut, digits: Digits, rows: int, step: int) -> None:
+        """The weights of a step are `step` bytes."""
         self._scales, self._dtype = frame.inputs[2], frame.spec.operands[2].dtype
-        self._cut, self._digits, self._ahead = cut, digits, ahead
+        self._cut, self._digits = cut, digits
+        self._ahead = max(1, groups.SCALES // (cut.group * step)) * PANEL
         self._room = host.byte_buffer(HALVES * TILE * -(-rows // ROWS))
         self._size = rows * PANEL_ROW
-        self.panels = max(1, min(PANELS, APART // panel))
+        self.panels = max(1, min(PANELS, APART // (cut.steps * step)))
         self._totals = host.byte_buffer(self.panels * self._size)
 
     def totals(self, number: Size) -> Any:
@@ -129,7 +128,7 @@ class ByteSums:
 
         def add(row: int) -> None:
             for half, scale in enumerate(scales):
-                at, found = row * HALVES + half, self._stored(1, row, half)
+                at, found = row * HALVES + half, self._stored(row, half)
                 # LLVM would do all of it behind the products, where registers do not suffice.
                 sums[at] = emit.pinned(emit.fma(found, scale, sums[at]))
 
@@ -140,23 +139,23 @@ class ByteSums:
 
         So what is stored at once is scaled one span later.
         """
-        cut, blocks = self._cut, -(-height // ROWS)
+        along = self._cut.along
 
         def adding(start: Size) -> Acts:
             scales = self.scales_at(start)
             to_totals = self._to_totals(begin, start)
 
             def add(row: int) -> None:
-                found = (self._stored(blocks, row, half) for half in range(HALVES))
+                found = (self._stored(row, half) for half in range(HALVES))
                 to_totals(row, [value * scale for value, scale in zip(found, scales, strict=True)])
 
             return [partial(add, row) for row in range(height)]
 
-        for start in emit.loop(begin, end, cut.along):
+        for start in emit.loop(begin, end, along):
             # Before the first span there is none: its totals are written anew by the next.
-            before = sizes.greatest(start - cut.along, begin)
+            before = sizes.greatest(start - along, begin)
             self._store(multiply(start, adding(before)), height)
-        for act in adding(end - cut.along):
+        for act in adding(end - along):
             act()
 
     def _store(self, found: Sequence[Any], height: int) -> None:
@@ -165,8 +164,8 @@ class ByteSums:
             at = bytes_at(self._room, place * TILE)
             tiles.store(total, at, TILE_ROW, rows=DIGITS * min(height, ROWS))
 
-    def _stored(self, blocks: int, row: int, half: int) -> Any:
-        """A row's sums that were stored, half a panel's; rows lie in so many blocks."""
+    def _stored(self, row: int, half: int) -> Any:
+        """A row's sums that were stored, half a panel's."""
         block, inside = divmod(row, ROWS)
         first = (block * HALVES + half) * TILE_ROWS + inside * DIGITS
         low, high = (

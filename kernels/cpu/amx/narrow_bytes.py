@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
-from heddle.kernels.cpu.amx import groups, tiles
+from heddle.kernels.cpu.amx import tiles
 from heddle.kernels.cpu.amx.byte_row import ByteRow
 from heddle.kernels.cpu.amx.byte_sums import HALVES, Acts, ByteSums, Cut, Multiply
 from heddle.kernels.cpu.amx.digits import DIGITS, ROWS, Digits
@@ -114,9 +114,7 @@ class Few:
         raised = RAISED if self._nibbles else 0
         self._digits = Digits(frame, k, step, span, rows, self._nibbles, raised)
         self._bytes = host.byte_buffer(SLOTS * step * PANEL) if self._nibbles else None
-        ahead = max(1, groups.SCALES // (self._cut.group * self._size)) * PANEL
-        panel = self._cut.steps * self._size
-        self._sums = ByteSums(frame, self._cut, self._digits, rows, ahead, panel)
+        self._sums = ByteSums(frame, self._cut, self._digits, rows, self._size)
         one = self._nibbles and 1 in tasks.heights
         self._row = ByteRow(frame, self._cut, step, self._digits, self._sums) if one else None
 
