@@ -73,7 +73,8 @@ class Groups:
         busy at all times. A block of one tile asks for what comes soon.
         """
         rows = emit.as_index(tile.all_rows)
-        one = emit.compare("less_equal", rows, rows_of(self._frame.machine))
+        highest = max(tile.height, rows_of(self._frame.machine))
+        one = emit.compare("less_equal", rows, highest)
         stretch = (stop - start) // self._step * self._bytes
         panel = (tile.panel * self.k + start) // self._step * self._bytes
         first = panel + emit.select(one, self._soon, stretch) + stretch * tile.top // rows

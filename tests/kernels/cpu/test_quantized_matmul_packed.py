@@ -6,7 +6,8 @@ from native import ARCHS, DOTS, check, random, run
 from quantized_specs import FLOATS, HELD, close, numbers, product
 from reference import numpy_dtype
 
-from heddle.kernels.registry import find
+from heddle.kernels.cpu.products import turned
+from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Body, Operand, Spec, Step, fold
 
 
@@ -30,7 +31,7 @@ def test_packing_any_n():
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_every_height(dtype, held, arch):
     spec = product(held, "d0", 64, 33, dtype=dtype)
-    for m in (*range(1, 14), 31):
+    for m in (*range(1, 18), 31):
         close(spec, {"d0": m}, arch)
 
 
@@ -80,6 +81,20 @@ def test_rows_that_do_not_fit_on_the_stack(held):
     spec = product(held, "d0", 4992, 70, 384)
     for m in (1, 7, 12):
         close(spec, {"d0": m}, "x86-64-v3")
+
+
+@pytest.mark.parametrize("arch", DOTS)
+@pytest.mark.parametrize(("held", "dtype"), [*zip(HELD, ("bfloat16", "float32") * 2, strict=True)])
+def test_rows_that_are_turned_on_the_stack(held, dtype, arch):
+    """Where the last lines have fewer steps, and where they would take more than there is room."""
+    for k, group in ((200, 40), (turned.ROOM // turned.LINE * 2 + 64, 64)):
+        close(product(held, 15, k, 70, group, dtype), arch=arch)
+
+
+@pytest.mark.parametrize(("m", "panels"), [(12, 1), (13, 8), (16, 8), (17, 1)])
+def test_panels_that_share_turned_rows(m, panels):
+    own = find("quantized_matmul_packed", "cpu").own_launch
+    assert own(product("int8", m, 64, 512), MACHINES["cooperlake"]).grid[1] == panels
 
 
 @pytest.mark.parametrize("held", HELD)
