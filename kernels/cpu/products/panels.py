@@ -43,7 +43,7 @@ SET_APART, WAYS = 4096, 8
 lines it keeps: of the 12 rows of a tile that lie so, none would stay for its next step."""
 
 SPACE = Space(
-    (Parameter("ahead", (4, 8, 12, 16, 24), 12), Parameter("stretch", (64, 128, 256), 256)),
+    (Parameter("ahead", (4, 8, 12, 16, 24), 12), Parameter("stretch", (64, 128, 192, 256), 192)),
     lambda spec: _sizes(spec),
 )
 """In KiB. `ahead`: between what a block of one tile reads of b and what it asks for: memory answers
