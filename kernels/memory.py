@@ -164,6 +164,17 @@ class Ask(NamedTuple):
         return Ask(self.level, 0, self.elements + sizes.least(emit.index(ahead), most))
 
 
+Asks = tuple[tuple[Ask, int], ...]
+"""What is asked for beside lines that are read, each with of how many lines it is one."""
+
+
+def ask_beside(asks: Asks, base: Any, offset: Any, line: int) -> None:
+    """Asks for it beside byte `line`, where a line begins, of what lies `offset` bytes on."""
+    for ask, apart in asks:
+        if line % (apart * LINE) == 0:
+            ask.beside(base, offset + line, "int8")
+
+
 def gather(base: Any, offsets: Any, dtype: str, mask: Any = None) -> Any:
     """The elements at a vector of i64 `offsets`; masked-off lanes are zero."""
     lanes = emit.lanes_of(offsets)

@@ -15,7 +15,7 @@ from functools import reduce
 from typing import Any
 
 from heddle.kernels import convert, crosslane, emit, host, memory
-from heddle.kernels.cpu.amx.byte_sums import HALVES, ByteSums, Cut
+from heddle.kernels.cpu.amx.byte_sums import HALVES, UPPER, ByteSums, Cut
 from heddle.kernels.cpu.amx.digits import DIGITS, Digits, joined
 from heddle.kernels.cpu.amx.sides import WORD
 from heddle.kernels.cpu.amx.tiles import TILE_ROW, TILE_ROWS
@@ -28,9 +28,6 @@ RAISED = 8
 
 NIBBLES, LOWER = 2, 0x0F0F0F0F
 """Weights of a byte, and the lower ones of a word."""
-
-UPPER = 16.0
-"""By how much weights are larger where they are the upper halves of bytes, as rows' scales want."""
 
 Ask = Callable[[Size, int], None]
 """`ask(step, byte)` asks for what comes later than the line at a byte of a step's weights."""
@@ -79,7 +76,8 @@ class ByteRow:
                 return [emit.fma(*each) for each in zip(found, scales, before, strict=True)]
 
             found = emit.carry(inside, inside + cut.digits, cut.along, zeros, add_span)
-            scale = self._digits.scale(0, inside // cut.digits) * UPPER
+            # That of rows whose weights are upper halves of bytes.
+            scale = self._digits.scale(0, inside // cut.digits) * float(1 << UPPER)
             return [emit.fma(f, scale, b) for f, b in zip(found, before, strict=True)]
 
         found = emit.carry(0, cut.steps, cut.digits, zeros, add_digits)

@@ -25,6 +25,9 @@ from heddle.kernels.sizes import Size
 HALVES = 2
 """Tiles of a panel's columns."""
 
+UPPER = 4
+"""By how many powers of two weights of 4 bits are too large: each is the upper half of a byte."""
+
 PANELS, APART = 64, 2 << 20
 """Panels that are multiplied before their results are written, at most, and bytes of their weights.
 

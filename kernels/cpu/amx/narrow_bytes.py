@@ -20,13 +20,13 @@ from typing import Any
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu.amx import tiles
 from heddle.kernels.cpu.amx.byte_row import ByteRow
-from heddle.kernels.cpu.amx.byte_sums import HALVES, Acts, ByteSums, Cut, Multiply
+from heddle.kernels.cpu.amx.byte_sums import HALVES, UPPER, Acts, ByteSums, Cut, Multiply
 from heddle.kernels.cpu.amx.digits import DIGITS, ROWS, Digits
 from heddle.kernels.cpu.amx.sides import PANEL_ROW, WORD, bytes_at
 from heddle.kernels.cpu.amx.tiles import TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu.products.blocks import PANEL, Rows
 from heddle.kernels.cpu.products.panels import Tasks
-from heddle.kernels.memory import LINE, Ask
+from heddle.kernels.memory import LINE, Ask, Asks
 from heddle.kernels.sizes import Size
 
 LEAST = {"int8": 2, "uint32": 1}
@@ -49,17 +49,12 @@ QUARTERS, STRAIGHT = 4, 2
 """Parts of a step, between its loads and products, and steps that are emitted one by one: beside
 them something else is done."""
 
-RAISED = 4
-"""By how many powers of two weights of 4 bits are too large: each is the upper half of a byte."""
-
 BEFORE, SLOTS = 2, 4
 """Steps from what is multiplied to what becomes bytes, and how many have room."""
 
-Asks = tuple[tuple[Ask, int], ...]
-"""What is asked for beside what is read, and of how many lines one."""
-
 ASKS: Asks = ((Ask(1, 6 << 10), 1), (Ask(2, 24 << 10), 4))
-"""The second cache fetches lines between those that it is asked for by itself."""
+"""What is asked for beside weights. The second cache fetches lines between those that it is asked
+for by itself."""
 
 OF_NIBBLES: Asks = ((Ask(1, 2 << 10), 1), (Ask(1, 2 << 10), 1))
 """The same beside 4 bits: asked for once, lines from memory took up to a third longer; why was not
@@ -111,7 +106,7 @@ class Few:
         self._asks = OF_NIBBLES if self._nibbles else ASKS
         self._possible = _possible(most(frame), tasks)
         rows = max((height for _, height in self._possible), default=ROWS)
-        raised = RAISED if self._nibbles else 0
+        raised = UPPER if self._nibbles else 0
         self._digits = Digits(frame, k, step, span, rows, self._nibbles, raised)
         self._bytes = host.byte_buffer(SLOTS * step * PANEL) if self._nibbles else None
         self._sums = ByteSums(frame, self._cut, self._digits, rows, self._size)
@@ -247,9 +242,7 @@ class Few:
 
     def _ask(self, asks: Asks, step: Size, line: int) -> None:
         """Asks for what comes later than a line, counted in bytes of a step."""
-        for ask, apart in asks:
-            if line % (apart * LINE) == 0:
-                ask.beside(self._weights, step * self._size + line, "int8")
+        memory.ask_beside(asks, self._weights, step * self._size, line)
 
     def _part(self, step: Size, line: int) -> None:
         """Makes bytes of a line of weights of 4 bits, counted in bytes of a step.
@@ -261,7 +254,7 @@ class Few:
         place = bytes_at(self._bytes, step % SLOTS * (self._step * PANEL))
         at = step * (self._size // WORD) + line // WORD
         value = memory.load(self._weights, at, "uint32", TILE_ROWS)
-        for upper, bits in enumerate((value << RAISED, value)):
+        for upper, bits in enumerate((value << UPPER, value)):
             row = half * (self._step // WORD) + 2 * word + upper
             number = (bits & 0xF0F0F0F0) ^ 0x80808080
             memory.store(number, place, row * TILE_ROWS, "uint32", alignment=TILE_ROW)

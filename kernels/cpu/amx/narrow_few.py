@@ -23,7 +23,7 @@ from heddle.kernels.cpu.products.blocks import Rows, Tile
 from heddle.kernels.cpu.products.narrow_weights import STEP as TAKEN
 from heddle.kernels.cpu.products.narrow_weights import Reader
 from heddle.kernels.cpu.products.panels import BLOCK, Tasks
-from heddle.kernels.memory import LINE, Ask
+from heddle.kernels.memory import LINE, Ask, Asks
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 
@@ -35,9 +35,9 @@ DEEP = 512
 BEFORE = 2
 """Steps from what is multiplied to what is widened."""
 
-NEAR, FAR, APART = Ask(1, 4 << 10), Ask(2, 48 << 10), 4
-"""What is asked for beside what is widened: of the first cache each line, and of the second one,
-which fetches those between by itself, one line in so many."""
+ASKS: Asks = ((Ask(1, 4 << 10), 1), (Ask(2, 48 << 10), 4))
+"""What is asked for beside what is widened. The second cache fetches lines between those that it is
+asked for by itself."""
 
 
 def fits(frame: host.Frame) -> bool:
@@ -107,8 +107,7 @@ class Few:
         step = sizes.least(step, end - 1)
         for unit in range(UNITS):
             for line in range(unit * size, (unit + 1) * size, LINE):
-                for ask in (NEAR,) if line % (APART * LINE) else (NEAR, FAR):
-                    ask.beside(self._sides.b, step * UNITS * size + line, "int8")
+                memory.ask_beside(ASKS, self._sides.b, step * UNITS * size, line)
             self._right.start(Tile(0, 0, BLOCK, BLOCK, 0, 0), step * ALONG + unit * TAKEN)
             for number in range(TAKEN // 2):
                 for half, pairs in enumerate(self._right.pairs(number)):

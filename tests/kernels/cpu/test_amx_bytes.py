@@ -195,11 +195,11 @@ MISTAKES = {
     "digits that are not raised": (digits, "RAISED", 0),
     "bytes in one place": (narrow_bytes, "SLOTS", 1),
     "bytes that come too late": (narrow_bytes, "BEFORE", 5),
-    "weights of another size": (narrow_bytes, "RAISED", 3),
+    "weights of another size": (narrow_bytes, "UPPER", 3),
     "both halves in one place": (byte_sums, "TILE", 0),
     "spans that do not fit 32 bits": (narrow_bytes, "SUMMED", 4096),
     "one row: weights that are raised by less": (byte_row, "RAISED", 7),
-    "one row: weights in the lower half": (byte_row, "UPPER", 1.0),
+    "one row: weights in the lower half": (byte_row, "UPPER", 0),
 }
 
 

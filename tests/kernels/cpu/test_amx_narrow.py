@@ -9,8 +9,8 @@ import pytest
 from native import run
 from quantized_specs import HELD, close, numbers, product
 
-from heddle.kernels.cpu import quantized_matmul_packed as kernel
 from heddle.kernels.cpu.amx import narrow, narrow_bytes, narrow_few, sides, tiles
+from heddle.kernels.cpu.products.narrow import FEW
 from heddle.kernels.registry import MACHINES
 
 ARCH = "sapphirerapids"
@@ -32,7 +32,7 @@ def test_rows_and_columns(held):
         close(spec, dims, ARCH)
         run(spec, numbers(spec, dims), dims, ARCH)
         used = "tdpbssd" if least <= m <= most else "tdpbf16ps"
-        assert set(amx_emulation.products) == ({used} if m > kernel.FEW else set())
+        assert set(amx_emulation.products) == ({used} if m > FEW else set())
 
 
 @pytest.mark.parametrize("rows", [7, 20])
@@ -48,7 +48,7 @@ def test_groups(held, k, group, rows):
 def test_scales_in_float16():
     """Of one row, of few and of many."""
     spec = tiled("uint32", "d0", 64, 33, scales="float16")
-    for m in (kernel.FEW, 7, 20):
+    for m in (FEW, 7, 20):
         close(spec, {"d0": m}, ARCH)
 
 
