@@ -38,8 +38,12 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _is_i64(value: Any) -> bool:
+    return _is_int(value) and -(2**63) <= value < 2**63
+
+
 KINDS = {
-    "int": Kind(_is_int, _i64, ir.IntegerAttr, lambda attr: attr.value),
+    "int": Kind(_is_i64, _i64, ir.IntegerAttr, lambda attr: attr.value),
     "float": Kind(
         lambda value: isinstance(value, float) or _is_int(value),
         lambda value: ir.FloatAttr.get_f64(float(value)),
@@ -53,7 +57,7 @@ KINDS = {
         lambda value: isinstance(value, str), ir.StringAttr.get, ir.StringAttr, lambda a: a.value
     ),
     "tuple[int, ...]": Kind(
-        lambda value: isinstance(value, (tuple, list)) and all(map(_is_int, value)),
+        lambda value: isinstance(value, (tuple, list)) and all(map(_is_i64, value)),
         ir.DenseI64ArrayAttr.get,
         ir.DenseI64ArrayAttr,
         tuple,

@@ -120,6 +120,8 @@ def constant_values(value: Any, dtype: DType | None) -> tuple[np.ndarray[Any, An
         raise GraphError(f"wanted numbers, got {value!r}") from None
     except ValueError:
         raise GraphError(f"wanted lists of one length at each level, got {value!r}") from None
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.type)
     numbers = array.dtype.kind in "biuf" and array.dtype.isbuiltin == 1
     if not numbers and array.dtype.name not in DType.__members__:
         raise GraphError(f"wanted numbers, got {array.dtype.name}")
@@ -129,8 +131,9 @@ def constant_values(value: Any, dtype: DType | None) -> tuple[np.ndarray[Any, An
             dtype = DType.float32
     if not isinstance(dtype, DType):
         raise GraphError(f"wanted a DType, got {dtype!r}")
-    finite = array[np.isfinite(array)]
-    if finite.size and numbers:
-        for number in (finite.min().item(), finite.max().item()):
-            check_fits(number, dtype)
+    if numbers:
+        finite = np.isfinite(array)
+        for some, extremes in ((array[finite], (np.min, np.max)), (array[~finite], (np.max,))):
+            for extreme in extremes if some.size else ():
+                check_fits(extreme(some).item(), dtype)
     return held(array, dtype), dtype

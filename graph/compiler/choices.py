@@ -83,8 +83,9 @@ def never_less(operation: Any) -> Any:
     attrs, ranges = m.attrs(above), m.ranges(counted)
     if start is None or step is None or step < 0 or m.tensor(counted).dtype is not DType.int64:
         return None
-    if start + bounds(attrs["first"], ranges)[0] < 0:
-        return None
+    first, end = attrs["first"], attrs["first"] + attrs["size"]
+    if start + bounds(first, ranges)[0] < 0 or start + step * bounds(end, ranges)[1] > 2**63:
+        return None  # The second one may wrap.
     false = m.number(operation, False, DType.bool)
     return _spread(operation, false, m.tensor(operation.results[0]).shape)
 

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from heddle.graph.bounds import bounds
 from heddle.graph.compiler import module as m
 from heddle.graph.dim import Dim
+from heddle.graph.dtype import DType
 from heddle.graph.types import Shape
 
 
@@ -201,12 +203,25 @@ def _attention(operation: Any, cut: Cut) -> Found | None:
     return [cut, keys, keys, *masks], {}
 
 
+_EXACT = {
+    DType.bfloat16: 1 << 8,
+    DType.float16: 1 << 11,
+    DType.float32: 1 << 24,
+    DType.float64: 1 << 53,
+}
+"""Up to where a float is each integer: what counts further depends on where it began."""
+
+
 def _iota(operation: Any, cut: Cut) -> Found | None:
     attrs, (axis,) = m.attrs(operation), cut
     step = m.splat(operation.operands[1])
     if axis.step != 1 or step is None or step != 1:
         return None
-    return [None, None], {"size": axis.size, "first": attrs["first"] + axis.start}
+    first, dtype = attrs["first"] + axis.start, m.tensor(operation.results[0]).dtype
+    last = bounds(first + axis.size, m.ranges(operation.results[0]))[1]
+    if dtype.is_float and last > _EXACT[dtype]:
+        return None
+    return [None, None], {"size": axis.size, "first": first}
 
 
 RULES: dict[str, Rule] = {

@@ -194,6 +194,11 @@ def _checked(weight: types.Weight, shape: tuple[int, ...], value: Any) -> np.nda
             f"weight {weight.name!r}: wanted {weight.dtype}{list(shape)}, "
             f"got {array.dtype}{list(array.shape)}"
         )
+    if not array.dtype.isnative:
+        raise CompileError(
+            f"weight {weight.name!r}: wanted an array in native byte order, got {array.dtype.str} "
+            "(swap it: array.astype(array.dtype.newbyteorder('=')))"
+        )
     return array
 
 

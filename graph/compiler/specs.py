@@ -236,8 +236,11 @@ def folded_transpose(operation: Any) -> bool:
 
 
 def seen(value: Any, root: Any) -> Any:
-    """The buffer behind operand `value` of `root`: a matmul sees through the transpose of b."""
-    if m.name(root) in PRODUCTS and value == root.operands[1]:
+    """The buffer behind operand `value` of `root`: a matmul sees through the transpose of b.
+
+    Not where its a is transposed as well: that has to be in memory for a.
+    """
+    if m.name(root) in PRODUCTS and value == root.operands[1] != root.operands[0]:
         above = m.owner(value)
         if folded_transpose(above):
             return above.operands[0]  # type: ignore[union-attr]
@@ -292,7 +295,8 @@ def _ragged(op: Any) -> tuple[str, dict[str, Attr]]:
 
 def _matmul(op: Any) -> tuple[str, dict[str, Attr]]:
     fewer = {"precision": "tf32"} if m.attrs(op).get("precision") == "tf32" else {}
-    return m.name(op), {"transposed": folded_transpose(m.owner(op.operands[1])), **fewer}
+    right = op.operands[1]
+    return m.name(op), {"transposed": seen(right, op) != right, **fewer}
 
 
 _ROOTS: dict[str, Callable[[Any], tuple[str, dict[str, Attr]]]] = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from heddle.graph.bounds import bounds
+from heddle.graph.bounds import never_negative
 from heddle.graph.dim import Dim, DimLike
 from heddle.graph.dtype import DType
 from heddle.graph.location import graph_error
@@ -105,7 +105,12 @@ def _count(start: Any, stop: Any, step: Any) -> Dim:
     for name, number in (("start", start), ("stop", stop)):
         if not _is_finite(number):
             raise graph_error(f"range: {name}: wanted a finite number or a dim, got {number!r}")
-    return Dim(max(0, int(-((start - stop) // step))))
+    if all(isinstance(number, int) for number in (start, stop, step)):
+        return Dim(max(0, -((start - stop) // step)))
+    count = (stop - start) / step
+    if not math.isfinite(count):
+        raise graph_error(f"range: wanted a finite number of elements, got {count}")
+    return Dim(max(0, math.ceil(count)))
 
 
 def _below(start: Any, stop: Any, step: Any) -> Dim:
@@ -117,7 +122,7 @@ def _below(start: Any, stop: Any, step: Any) -> Dim:
         raise graph_error(f"range: step: wanted a positive int beside a dim, got {step!r}")
     length: Dim = Dim(0) + stop - start
     symbols = current_graph().symbols
-    if length.names <= symbols.keys() and bounds(length, symbols)[0] < 0:
+    if length.names <= symbols.keys() and not never_negative(length, symbols):
         raise graph_error(
             f"range: wanted start <= stop for all sizes in range, got {start} and {stop}"
         )

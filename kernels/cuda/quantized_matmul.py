@@ -57,8 +57,9 @@ def late(spec: Spec, machine: Machine) -> bool:
 
 def ahead(spec: Spec) -> tuple[int, ...]:
     """The weights, scales and minimums of strips."""
-    count = 2 if minimums.number(spec) is None else 3
-    return by_rows.given(spec, count) if scaled.joins(spec) else ()
+    if not scaled.joins(spec):
+        return ()
+    return by_rows.given(spec, lambda one: 2 if minimums.number(one) is None else 3)
 
 
 class Scaled:

@@ -169,6 +169,10 @@ BUILDING = [
     # attention
     (lambda x: ops.attention(x, x, x, layout="sbhd"), [tensor(1, 2, 3, 4)],
      "attention: layout: wanted 'bhsd' or 'bshd', got 'sbhd'"),
+    (lambda x: ops.attention(x, x, x, window=2**63), [tensor(1, 2, 3, 4)],
+     f"attention: window: wanted int, got {2**63}"),
+    (lambda x: ops.max_pool(x, (2, 2), (1, 2**63)), [tensor(1, 2, 3, 4)],
+     f"max_pool: strides: wanted tuple[int, ...], got (1, {2**63})"),
     (lambda x: ops.attention(x, x, x, window=3), [tensor(1, 2, 3, 4)],
      "attention: window: wanted 0, or 1 and more of causal attention, got 3"),
     (lambda x: ops.attention(x, x, x), [tensor(2, 3, 4)],

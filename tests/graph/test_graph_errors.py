@@ -129,6 +129,12 @@ GRAPHS = [
      "constant: wanted a number from 0 to 255 (uint8), got -1"),
     (lambda: constant(0.5, I32), "constant: wanted a number of dtype int32, got the float 0.5; "
      "cast first"),
+    (lambda: constant([float("inf")], I32),
+     "constant: wanted a number of dtype int32, got the float inf; cast first"),
+    (lambda: constant(np.float32("nan"), DType.bool),
+     "constant: wanted a number of dtype bool, got nan; cast first"),
+    (lambda: constant(np.array([300], ">i8"), DType.int8),
+     "constant: wanted a number from -128 to 127 (int8), got 300"),
     (lambda: constant(1, "int8"), "constant: wanted a DType, got 'int8'"),
     (lambda: constant("text"), "constant: wanted numbers, got str128"),
     (lambda: constant(np.ma.masked_array([1.0, 2.0], [0, 1])),

@@ -65,6 +65,17 @@ def test_ranges_and_orders_of_symbolic_sizes():
     )
 
 
+@pytest.mark.parametrize(
+    "ends",
+    [(0.0, 0.9, 0.3), (0.0, 0.1, 0.01), (0, 1.1, 0.1), (5, -1.5, -0.5), (1, 1.0, 3), (0, 7, 2)],
+)
+def test_a_range_of_known_ends_has_as_many_numbers_as_that_of_numpy(ends):
+    with Graph("range") as graph:
+        graph.output(ops.range(*ends, DType.float64))
+    (found,) = evaluate(graph, [])
+    np.testing.assert_allclose(found, np.arange(*ends), rtol=1e-15)
+
+
 def test_slices_and_counts_from_a_size_on():
     """As a decoder does: the last row, what is behind the past, the positions of what is new."""
     past, new = Dim("past", minimum=0, maximum=50), Dim("new", minimum=1, maximum=9)
@@ -75,6 +86,7 @@ def test_slices_and_counts_from_a_size_on():
         graph.output(
             *(both[past:], both[-1], both[past:, 1:], both[past + new - 1 :: 2], both[:past]),
             *(ops.range(past, past + new), ops.range(past, past + new, 3, DType.int32) * 2),
+            ops.range(new // 2, new),
             *(ops.range(new, dtype=F32) + ops.size(past, F32), ops.size(past * new), x * x[-1:]),
         )
     rng = np.random.default_rng(0)
@@ -148,6 +160,8 @@ MISTAKES = [
     (lambda x, i: ops.range(0, 3, None),
      "range: step: wanted a finite number other than 0, got None"),
     (lambda x, i: ops.range(float("inf")), "range: stop: wanted a finite number or a dim, got inf"),
+    (lambda x, i: ops.range(0.0, 1e308, 1e-308),
+     "range: wanted a finite number of elements, got inf"),
     (lambda x, i: ops.range(0, 3, 0), "range: step: wanted a finite number other than 0, got 0"),
     (lambda x, i: ops.range(0, x),
      "range: stop: wanted a finite number or a dim, got TensorValue(float32[2, n] on cpu:0)"),

@@ -106,7 +106,7 @@ class _Fuser:
 
     def _is_gate(self, gate: Group, group: Group) -> bool:
         """Whether a product's one result is read by the epilogue of another one alone."""
-        if gate.before or group.before or not self._of_one_side(gate, group):
+        if gate.before or gate.gate or group.before or not self._of_one_side(gate, group):
             return False
         return len(gate.results) == 1 and all(
             any(user == op for op in group.after) for user in m.users(gate.results[0])

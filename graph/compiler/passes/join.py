@@ -71,6 +71,7 @@ def _steps(writes: list[Any], ropes: list[Any], place: dict[Any, int]) -> Iterat
                 and query != key
                 and values.operands[1] != query.results[0]
                 and values.operands[0].type == keys.operands[0].type
+                and values.operands[1].type == keys.operands[1].type
                 and list(values.operands)[2:] == rows
                 and list(query.operands)[1:] == tables
             )

@@ -112,12 +112,16 @@ def may_be_few(spec: Spec, few: int = FEW) -> bool:
     return not isinstance(m, int) or m <= few
 
 
-def given(spec: Spec, count: int = 1) -> tuple[int, ...]:
-    """The numbers of the `count` buffers by which each product multiplies its rows."""
-    found = [number for places in spec.places for number in places[1 : 1 + count]]
+def given(spec: Spec, count: Callable[[Spec], int] = lambda _: 1) -> tuple[int, ...]:
+    """The numbers of the buffers by which each product multiplies its rows, `count(product)`."""
+    found = [
+        number
+        for one, places in zip(spec.each, spec.places, strict=True)
+        for number in places[1 : 1 + count(one)]
+    ]
     if spec.gate:
         first = len(spec.inputs) - len(spec.gate.inputs) + 1
-        found += range(first, first + count)
+        found += range(first, first + count(spec.gate))
     return tuple(found)
 
 

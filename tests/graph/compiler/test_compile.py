@@ -181,6 +181,11 @@ def test_what_no_kernel_takes_is_refused_with_the_reason():
             {"w": np.ma.masked_array(W, W > 1)},
             "weight 'w': wanted an array without a mask, got one with",
         ),
+        (
+            {"w": W.astype(">f4")},
+            "weight 'w': wanted an array in native byte order, got >f4 (swap it: "
+            "array.astype(array.dtype.newbyteorder('=')))",
+        ),
         ({"w": W[:2]}, "weight 'w': wanted float32[9, 4], got float32[2, 4]"),
         ({"w": W.astype("float64")}, "weight 'w': wanted float32[9, 4], got float64[9, 4]"),
     ],

@@ -74,6 +74,17 @@ def test_queries_of_another_size_stay_apart():
         assert sorted(asked) == ["paged_write", "paged_write", "rope", "rope"]
 
 
+def test_values_of_other_tokens_than_keys_stay_apart():
+    kinds = {**TYPES, "value": (DType.float32, ("others", 2, 16))}
+    with Graph("step", [TensorType(dtype, shape) for dtype, shape in kinds.values()]) as made:
+        keys, values, query, key, value, cos, sin, *rows = (x.tensor for x in made.inputs)
+        new = ops.paged_write(keys, ops.rope(key, cos, sin), *rows)
+        made.output(ops.rope(query, cos, sin), new, ops.paged_write(values, value, *rows))
+    for kind in ("cpu", "cuda"):
+        asked = [r.spec.op for _, r in assemble.requests(lower(made.module, kind), kind)]
+        assert sorted(asked) == ["paged_write", "paged_write", "rope", "rope"]
+
+
 def test_caches_are_copied_or_changed_in_place(graph, arrays):
     model = InferenceSession(threads=2).load(compile(graph, "cpu:native"))
     wanted = evaluate(graph, arrays)
@@ -136,6 +147,27 @@ def test_weights_of_few_rows_are_read_ahead(name):
     assert {spec.attr(AHEAD) for spec in products} == {wanted}
     brought = name == "an input"  # By a call, which may be behind the kernel that writes it.
     assert awaits_calls(module, kind) == brought
+
+
+@pytest.mark.parametrize("kinds", [(True, False), (False, True), (True, True, False)])
+@pytest.mark.parametrize("rows", [3, "rows"])
+def test_weights_with_and_without_minimums_are_read_ahead(rows, kinds):
+    """Each product has its own buffers; minimums that a kernel computes are not read ahead."""
+    half = DType.bfloat16
+    for computed in (False, True):
+        with Graph("products", [TensorType(half, (rows, 256)), TensorType(half, (64, 8))]) as made:
+            x, given = (each.tensor for each in made.inputs)
+            x, results = ops.tanh(x), []
+            for number, has_minimums in enumerate(kinds):
+                w = made.add_weight(Weight(f"w{number}", DType.uint8, (64, 128)))
+                scales = made.add_weight(Weight(f"s{number}", half, (64, 8)))
+                minimums = [ops.exp(given) if computed else given] * has_minimums
+                results.append(ops.quantized_matmul(x, w, scales, *minimums, bits=4, group=32))
+            made.output(*results)
+        asked = assemble.requests(lower(made.module, "cuda"), "cuda")
+        joined = [r.spec for _, r in asked if r.spec.beside]
+        assert [len(spec.beside) for spec in joined] == [len(kinds) - 1]
+        assert joined[0].attr(AHEAD) == (None if computed else True)
 
 
 def test_a_run_overlaps_what_is_in_front_unless_it_reads_ahead_what_a_call_brings():

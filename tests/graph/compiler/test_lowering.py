@@ -1,5 +1,6 @@
 """Every prefix of the pipeline keeps what a graph computes: NumPy evaluates the module itself."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,11 +8,13 @@ from hypothesis import strategies as st
 
 from heddle.graph import Dim, DType, Graph, TensorType, Weight, ops
 from heddle.graph.attributes import constant_array
+from heddle.graph.compiler import assemble, pipeline
 from heddle.graph.compiler import module as m
-from heddle.graph.compiler import pipeline
 from heddle.graph.compiler.passes import fold_constants
+from heddle.graph.compiler.specs import has_kernel
 from heddle.graph.dialect import context
 from heddle.graph.reference import evaluate
+from heddle.graph.types import Shape
 from heddle.kernels.mlir import ir
 from heddle.runtime.errors import CompileError
 
@@ -37,6 +40,56 @@ def test_every_pass_keeps_the_meaning_of_random_graphs(random_graphs, kind):
                 np.testing.assert_allclose(b, a, rtol=2e-5, atol=2e-5, err_msg=each.__name__)
 
     check()
+
+
+PRODUCTS = {
+    "a gate beside another": lambda x, a, b, c: ops.sigmoid(x @ a) * (x @ b) + x @ c,
+    "a gate of a gate": lambda x, a, b, c: (x @ a) * (x @ b) + (x @ c) * (x @ a.T),
+    "a transposed value by itself": lambda x, a, b, c: ops.transpose(a, 0, 1) @ a.T,
+    "a transposed value by itself, and another": lambda x, a, b, c: a.T @ a.T + b @ a.T,
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("dtype", [DType.bfloat16, F32])
+@pytest.mark.parametrize("rows", [3, "n", 300])
+def test_products_that_share_sides(rows, dtype, name):
+    """Each has a kernel, and the module computes what the graph says."""
+    square = TensorType(dtype, (64, 64))
+    with Graph("products", [TensorType(dtype, (rows, 64)), *[square] * 3]) as graph:
+        graph.output(PRODUCTS[name](*(each.tensor for each in graph.inputs)))
+    rng = np.random.default_rng(0)
+    shapes = [(300 if rows == 300 else 3, 64), *[(64, 64)] * 3]
+    kind = ml_dtypes.bfloat16 if dtype is DType.bfloat16 else np.float32
+    arrays = [rng.integers(-1, 2, shape).astype(kind) for shape in shapes]
+    wanted = evaluate(graph, arrays)
+    for kind in ("cpu", "cuda"):
+        module = pipeline.lower(graph.module, kind)
+        assert all(has_kernel(r.spec, kind) for _, r in assemble.requests(module, kind))
+        for found, exact in zip(evaluate(module, arrays), wanted, strict=True):
+            np.testing.assert_allclose(*(a.astype(np.float32) for a in (found, exact)), rtol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "most", "first"),
+    [(F32, 2**24, True), (F32, 2**25, False), (DType.int64, 2**25, True)],
+)
+def test_the_end_of_a_range_counts_from_there_where_floats_are_exact(dtype, most, first):
+    """Beyond 2^24 a float32 that counts from a number is not what one from 0 comes to."""
+    n = Dim("n", 4, most)
+    with Graph("range", [TensorType(DType.uint8, (n,))]) as graph:
+        graph.output(ops.range(n, dtype=dtype)[n - 3 :] + 1)
+    module = pipeline.lower(graph.module, "cpu", stop_after="cut")
+    (counted,) = (op for op in m.operations(module) if m.name(op) == "iota")
+    assert m.tensor(counted.results[0]).shape == Shape([3] if first else [n])
+
+
+def test_a_range_that_wraps_may_be_less_than_zero():
+    with Graph("range", [TensorType(F32, (3,))]) as graph:
+        graph.output(ops.range(0, 3 * 2**62, 2**62) < 0, ops.range(0, 2**62, 2**61) < 0)
+    module = pipeline.lower(graph.module, "cpu")
+    for found, wanted in zip(evaluate(module, [np.zeros(3, np.float32)]), (True, False), strict=True):
+        assert found.any() == wanted
 
 
 def test_constants_are_read_where_they_are_folded(monkeypatch):

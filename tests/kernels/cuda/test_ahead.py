@@ -11,6 +11,7 @@ import ragged_batches as ragged
 from assembler import needs_assembler
 from cuda_cases import beside, gated
 from emulator.memory import EmulatorError
+from minimum_cases import with_minimums
 from test_kernels import arrays_for
 from test_strip_parts import PARTS
 from test_tensor_cores import floats, quantized
@@ -56,6 +57,22 @@ PRODUCTS = {
     "8-bit floats": (floats("e4m3fn", "e5m2", 3, 40, 528, True), {}, 0),
     "weights of 4 bits": (quantized("bfloat16", 2, 72, 2080, 4, 32, "uint8"), {}, 0),
     "weights of 8 bits": (quantized("float16", 13, 40, 1088, 8, 64), {}, 0),
+    "minimums and none": (
+        beside(
+            with_minimums(quantized("bfloat16", 3, 40, 288, 4, 32)),
+            quantized("bfloat16", 3, 24, 288, 8, 32),
+        ),
+        {},
+        0,
+    ),
+    "none and minimums": (
+        beside(
+            quantized("float16", 5, 40, 288, 8, 32),
+            with_minimums(quantized("float16", 5, 24, 288, 4, 32)),
+        ),
+        {},
+        0,
+    ),
     "17 rows": (product("bfloat16", 17, 24, 9 * 64 + 8, True), {}, 0),
     "50 rows in parts": (product("float16", 50, 136, 4 * 64, False), {}, 0),
     "20 rows and a gate": (gated(product("bfloat16", 20, 40, 2 * 64, True)), {}, 0),
