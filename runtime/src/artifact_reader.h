@@ -53,6 +53,7 @@ class Verifier {
   template <class Number>
   void expect_below(Number value, uint64_t limit, Field field) const;
   void expect_text(Str str, Field field) const;
+  void add_text(uint64_t bytes, Field field) const;
   void expect_range(Range range, Section target, Field field) const;
   void expect_data(uint64_t offset, uint64_t size, Section target, uint64_t* end,
                    Field field) const;

@@ -37,7 +37,11 @@ void Verifier::expect_text(Str str, Field field) const {
   bool inside = (str.offset < strings.size() && continues(strings[str.offset])) ||
                 (end < strings.size() && continues(strings[end]));
   expect(!inside, field, "text that starts and ends between characters", str.offset);
-  text_ += str.length;
+  add_text(str.length, field);
+}
+
+void Verifier::add_text(uint64_t bytes, Field field) const {
+  text_ += bytes;
   const uint64_t most = kMostText + 8 * uint64_t{artifact_.size()};
   if (text_ > most) {
     fail(field, "at most " + std::to_string(most) + " bytes of texts in all", "more");
@@ -184,7 +188,11 @@ void Verifier::tensors() const {
   for (size_t i = 0; i < rows.size(); ++i) {
     expect_text(rows[i].name, {Section::kTensors, i, "name"});
     expect(is_dtype(rows[i].dtype), {Section::kTensors, i, "dtype"}, "1 to 15", rows[i].dtype);
-    expect_shape(rows[i].shape, {Section::kTensors, i, "shape"});
+    const Field shape{Section::kTensors, i, "shape"};
+    expect_shape(rows[i].shape, shape);
+    for (Slot slot : artifact_.dims(rows[i].shape)) {
+      add_text(artifact_.size_text(slot).size(), shape);
+    }
     expect(rows[i].zero == 0, {Section::kTensors, i, "zero"}, "zero", rows[i].zero);
   }
   expect_unique(artifact_.inputs(), Section::kTensors, artifact_.model().inputs.first);

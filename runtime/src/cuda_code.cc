@@ -8,8 +8,9 @@
 namespace heddle::cuda {
 namespace {
 
-/// `"sm_90a"` as 90 and exact.
+/// `"sm_90a"` as 90 and exact. No capability is as high as `kMost`.
 struct Arch {
+  static constexpr int kMost = 4999;
   int capability = 0;
   bool exact = false;
 
@@ -17,7 +18,7 @@ struct Arch {
     const size_t digits = text.find('_') + 1;
     for (char letter : text.substr(digits)) {
       if (std::isdigit(static_cast<unsigned char>(letter)) != 0) {
-        capability = capability * 10 + (letter - '0');
+        capability = std::min(capability * 10 + (letter - '0'), kMost);
       } else {
         exact = true;
       }

@@ -240,17 +240,29 @@ void CudaDevice::settle(const CudaProgram* program) noexcept {
     }
   }
   for (const std::shared_ptr<CudaEvent>& event : events) event->finish();
-  std::vector<std::shared_ptr<CudaEvent>> told;
+  std::vector<std::shared_ptr<CudaEvent>> over;  // goes without the lock
   std::lock_guard lock(mutex_);
-  for (auto& [id, queued] : in_flight_) {
-    queued.erase(std::remove_if(queued.begin(), queued.end(), wanted), queued.end());
-  }
   for (auto it = in_flight_.begin(); it != in_flight_.end();) {
-    it = it->second.empty() ? in_flight_.erase(it) : std::next(it);
+    auto& queued = it->second;
+    // Calls that another thread has begun meanwhile stay.
+    auto rest = std::stable_partition(queued.begin(), queued.end(), [&](const auto& event) {
+      return !wanted(event) || !event->resolved();
+    });
+    over.insert(over.end(), rest, queued.end());
+    queued.erase(rest, queued.end());
+    it = queued.empty() ? in_flight_.erase(it) : std::next(it);
   }
-  auto kept = std::partition(refused_.begin(), refused_.end(),
-                             [&](const auto& event) { return !wanted(event); });
-  told.assign(kept, refused_.end());
+  std::copy_if(over.begin(), over.end(), std::back_inserter(refused_),
+               [](const auto& event) { return event->refused(); });
+}
+
+void CudaDevice::forget(const CudaProgram& program) noexcept {
+  std::vector<std::shared_ptr<CudaEvent>> forgotten;  // go without the lock
+  std::lock_guard lock(mutex_);
+  auto kept = std::stable_partition(refused_.begin(), refused_.end(), [&](const auto& event) {
+    return event->program() != &program;
+  });
+  forgotten.assign(kept, refused_.end());
   refused_.erase(kept, refused_.end());
 }
 

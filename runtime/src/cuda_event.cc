@@ -82,6 +82,11 @@ std::optional<Error> CudaEvent::take_refusal() {
   return std::exchange(told_, true) ? std::nullopt : refusal_;
 }
 
+bool CudaEvent::resolved() {
+  std::lock_guard lock(mutex_);
+  return resolved_;
+}
+
 bool CudaEvent::refused() {
   std::lock_guard lock(mutex_);
   return refusal_ && !told_;

@@ -130,6 +130,7 @@ void CudaDevice::copy_to_host(void* target, const void* source, size_t size) {
 void CudaDevice::copy(const Storage& source, const Storage& target, size_t size) {
   require();
   Current current(*context_);
+  retire();
   const Stream stream;
   source.uses()->order_read(*this, stream);
   target.uses()->order_write(*this, stream);
@@ -145,10 +146,11 @@ void CudaDevice::copy(const Storage& source, const Storage& target, size_t size)
           what);
   }
   std::vector<std::shared_ptr<CudaEvent>> sources;
-  if (auto written = source.uses()->written()) {
-    sources.push_back(std::static_pointer_cast<CudaEvent>(written));
-  }
+  auto written = std::static_pointer_cast<CudaEvent>(source.uses()->written());
+  if (written != nullptr && written->matters()) sources.push_back(std::move(written));
+  const bool follows = !sources.empty();
   auto event = CudaEvent::record(*this, stream, std::move(sources));
+  if (follows) event->watch();  // Until it is over: copies of copies would be a chain without end.
   source.uses()->note_read(event);
   target.uses()->note_write(event);
   // Nothing may ever look for the end of what keeps another's object alive; of calls, models do.

@@ -81,6 +81,7 @@ CudaProgram::CudaProgram(CudaDevice& device, const Artifact& artifact, const Pro
 
 CudaProgram::~CudaProgram() {
   settle();
+  device_.forget(*this);
   if (driver_.context_push(device_.context()->handle()) != kSuccess) return;
   unload();
   Context popped;
@@ -182,11 +183,14 @@ void CudaProgram::run(const Routine& routine, const Call& call) const {
   }
   for (const Storage* storage : call.written) storage->uses()->order_write(device_, call.stream);
   std::shared_ptr<CudaEvent> end;
+  Report told;
   try {
     launch(routine, call);
-    end = CudaEvent::record(device_, call.stream, std::move(sources), report(routine, call));
+    told = report(routine, call);
+    end = CudaEvent::record(device_, call.stream, std::move(sources), told);
   } catch (...) {
     give_up(call);
+    if (told.words.data != nullptr) device_.context()->give_back(told.words);
     throw;
   }
   end->watch();

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from heddle.runtime.artifact import ArtifactRecord, Constant, Deferred, Symbol, Weight
+from heddle.runtime.artifact import ArtifactRecord, Constant, Deferred, Symbol, Tensor, Weight
 from heddle.runtime.artifact_writer import write
 from heddle.runtime.errors import ArtifactError, CompileError, InputError
 from heddle.runtime.whole_file import replacing
@@ -49,6 +49,18 @@ def test_records_that_name_one_long_text_again_and_again_are_refused():
         (ArtifactError, CompileError), match=r"wanted at most \d+ bytes of texts in"
     ):
         write(replace(EMPTY, provenance=rows))
+
+
+def test_tensors_whose_dims_have_one_long_name_are_refused():
+    name = "n" * 4096
+    inputs = (Tensor("x", "float32", (name,)),)
+    rows = tuple(Tensor(f"y{number}", "float32", (name,) * 16) for number in range(100))
+    made = replace(EMPTY, symbols=(Symbol(name, 0, 10),), inputs=inputs)
+    assert len(write(replace(made, outputs=rows[:5])).outputs) == 5
+    with pytest.raises(
+        (ArtifactError, CompileError), match=r"wanted at most \d+ bytes of texts in"
+    ):
+        write(replace(made, outputs=rows))
 
 
 def test_many_records_may_share_a_short_text():

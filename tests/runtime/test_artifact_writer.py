@@ -33,14 +33,14 @@ from heddle.runtime.errors import ArtifactError, ArtifactReason, CompileError, I
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
-def _tiny() -> ArtifactRecord:
-    source = importlib.util.spec_from_file_location("make_tiny", GOLDEN / "make_tiny.py")
+def _golden(name: str) -> ArtifactRecord:
+    source = importlib.util.spec_from_file_location(f"make_{name}", GOLDEN / f"make_{name}.py")
     module = importlib.util.module_from_spec(source)
     source.loader.exec_module(module)
     return module.record()
 
 
-TINY = _tiny()
+TINY = _golden("tiny")
 EMPTY = ArtifactRecord("empty", (), (), (), (), (), ())
 X = Tensor("x", "float32", ("n",))
 CODE = Code("x86-64-v3", "image", b"\xc3")
@@ -57,8 +57,9 @@ def one(**changes):
     return dataclasses.replace(plain, **changes)
 
 
-def test_the_golden_file_comes_out_again():
-    assert write(TINY).to_bytes() == (GOLDEN / "tiny.heddle").read_bytes()
+@pytest.mark.parametrize("name", ["tiny", "check"])
+def test_the_golden_file_comes_out_again(name):
+    assert write(_golden(name)).to_bytes() == (GOLDEN / f"{name}.heddle").read_bytes()
 
 
 def test_an_empty_record_is_an_artifact():

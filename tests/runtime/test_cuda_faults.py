@@ -15,6 +15,7 @@ DEVICE = "cuda:0 (Fake 0, compute capability 9.0)"
         (89, ("sm_80",), ("sm_80",), "sm_80"),
         (100, ("sm_80", "sm_90a"), ("sm_80",), "sm_80"),
         (100, (), ("sm_75", "sm_80", "sm_90a"), "sm_80"),
+        (90, (f"sm_{10**30}", "sm_80", "sm_90a"), (), "sm_90a"),
     ],
 )
 def test_the_code_for_a_capability(python, make_cuda, capability, codes, ptx, chosen):
@@ -290,3 +291,24 @@ def test_functions_that_fail(python, make_cuda, function, call, message):
     out, _ = python(f"fails(DeviceError, lambda: {call})", artifact, FAIL=function)
     reason = "" if function == "cuDriverGetVersion" else ": CUDA_ERROR_INVALID_VALUE"
     assert out.startswith(message + reason)
+
+
+def test_a_call_whose_end_cannot_be_recorded_leaves_nothing_behind(python, make_cuda):
+    out, _ = python(
+        """
+        model, setenv = load(), ctypes.CDLL(None).setenv
+        model.execute(x)[0].synchronize()
+        before = fake.fake_live()
+        setenv(b"FAKE_CUDA_FAIL", b"cuEventRecord", 1)
+        for _ in range(3):
+            fails(DeviceError, lambda: model.execute(x))
+        setenv(b"FAKE_CUDA_FAIL", b"", 1)
+        print(fake.fake_live() - before, model.execute(x)[0].to_numpy())
+        """,
+        make_cuda("check"),
+    )
+    *failed, left = out.splitlines()
+    told = f"{DEVICE}: recording an event: CUDA_ERROR_INVALID_VALUE"
+    assert len(failed) == 3
+    assert all(line.startswith(told) for line in failed)
+    assert left == "0 [0. 1. 2. 3.]"

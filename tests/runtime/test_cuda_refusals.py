@@ -130,3 +130,19 @@ def test_a_replay_tells_and_clears(python, make_cuda):
         make_cuda("check"),
     )
     assert out == f"{REFUSED}\n[1. 2. 3.]\n"
+
+
+def test_copies_of_copies_leave_no_chain_behind(python, make_cuda):
+    """Which would have to be taken down again, from a call or from memory that nobody computed."""
+    out, _ = python(
+        """
+        model = load()
+        for y in (tensor([1, 2]), model.execute(np.float32([1, 2]))[0]):
+            for _ in range(300):
+                y = y.copy()
+                fake.fake_catch_up()
+            print(_core.live_objects()["events"] < 20, y.to_numpy())
+        """,
+        make_cuda("check"),
+    )
+    assert out.splitlines() == 2 * ["True [1. 2.]"]

@@ -82,6 +82,9 @@ class CudaDevice final : public heddle::Device, public std::enable_shared_from_t
   /// Waits for the work in flight of `program`, or null: for all. Throws nothing.
   void settle(const CudaProgram* program) noexcept;
 
+  /// Forgets what calls of `program` have refused, which goes.
+  void forget(const CudaProgram& program) noexcept;
+
   const DeviceInfo& info() const { return context_->info(); }
   const Driver& driver() const { return context_->driver(); }
   const std::shared_ptr<PrimaryContext>& context() const { return context_; }

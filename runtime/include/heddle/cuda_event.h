@@ -56,6 +56,9 @@ class CudaEvent final : public Event, public std::enable_shared_from_this<CudaEv
   /// Once reached: what was refused, where nobody was told yet. Somebody is then.
   std::optional<Error> take_refusal();
 
+  /// Whether it is known that this was reached, or never will be.
+  bool resolved();
+
   /// Whether somebody has to be told.
   bool refused();
 

@@ -88,7 +88,9 @@ def test_a_range_that_wraps_may_be_less_than_zero():
     with Graph("range", [TensorType(F32, (3,))]) as graph:
         graph.output(ops.range(0, 3 * 2**62, 2**62) < 0, ops.range(0, 2**62, 2**61) < 0)
     module = pipeline.lower(graph.module, "cpu")
-    for found, wanted in zip(evaluate(module, [np.zeros(3, np.float32)]), (True, False), strict=True):
+    for found, wanted in zip(
+        evaluate(module, [np.zeros(3, np.float32)]), (True, False), strict=True
+    ):
         assert found.any() == wanted
 
 
