@@ -25,9 +25,18 @@ def bounds(dim: Dim, symbols: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
 
 
 def never_negative(dim: Dim, symbols: Mapping[str, tuple[int, int]]) -> bool:
-    """Whether the size is certainly 0 or more, also as a difference of a name and its half."""
+    """Whether the size is certainly 0 or more, also as a difference of a name and its half.
+
+    Or of a name and the lesser of it and a number.
+    """
     if bounds(dim, symbols)[0] >= 0:
         return True
+    for key, factor in dim.terms:
+        match key:
+            case (("min" | "max" as op, first, second),):
+                rest = dim - Dim.from_expr((op, first.expr, second.expr)) * factor
+                found = (never_negative(rest + side * factor, symbols) for side in (first, second))
+                return any(found) if (op == "max") == (factor > 0) else all(found)
     divided = []
     for key, factor in dim.terms:
         match key:

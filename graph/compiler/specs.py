@@ -236,10 +236,7 @@ def folded_transpose(operation: Any) -> bool:
 
 
 def seen(value: Any, root: Any) -> Any:
-    """The buffer behind operand `value` of `root`: a matmul sees through the transpose of b.
-
-    Not where its a is transposed as well: that has to be in memory for a.
-    """
+    """The buffer behind operand `value` of `root`: matmuls see through the transpose of b alone."""
     if m.name(root) in PRODUCTS and value == root.operands[1] != root.operands[0]:
         above = m.owner(value)
         if folded_transpose(above):
@@ -295,8 +292,7 @@ def _ragged(op: Any) -> tuple[str, dict[str, Attr]]:
 
 def _matmul(op: Any) -> tuple[str, dict[str, Attr]]:
     fewer = {"precision": "tf32"} if m.attrs(op).get("precision") == "tf32" else {}
-    right = op.operands[1]
-    return m.name(op), {"transposed": seen(right, op) != right, **fewer}
+    return m.name(op), {"transposed": seen(op.operands[1], op) != op.operands[1], **fewer}
 
 
 _ROOTS: dict[str, Callable[[Any], tuple[str, dict[str, Attr]]]] = {

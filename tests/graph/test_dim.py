@@ -122,6 +122,10 @@ def test_differences_of_parts_are_never_negative():
     n, ranges = Dim("n"), {"n": (1, 9)}
     for size in (n - n // 2, n - (n + 1) // 2, 3 * (n // 3) + 2 - n, n - n // 2 - n // 3):
         assert never_negative(size, ranges), size
+    for size in ("n - min(7, n)", "max(n, 7) - n", "n // 2 - min(3, n // 2)", "min(2*n, 7) - 2"):
+        assert never_negative(Dim(size), {"n": (1, 9)}), size
+    for size in ("min(7, n) - n", "n - max(7, n)", "n - 1 - min(7, n)"):
+        assert not never_negative(Dim(size), {"n": (1, 9)}), size
     for size in (n // 2 - 1, n - (n + 2) // 2, 2 * (n // 2) - n):
         assert not never_negative(size, ranges), size
 
