@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, normalizers
 
 from heddle.pipelines.generation.tokenizer import check_text
 from heddle.runtime.errors import InputError
@@ -29,6 +29,7 @@ class SentenceEmbedder:
             None, or more than the model takes: as many as that.
         prompt: What is put before each text.
         dimensions: What embeddings may be cut to; None: to any size.
+        lowercase: Whether texts are read in lower case.
 
     Raises:
         InputError: The model is no sentence embedder, or the file is no tokenizer.
@@ -41,10 +42,11 @@ class SentenceEmbedder:
         maximum: int | None = None,
         prompt: str = "",
         dimensions: Collection[int] | None = None,
+        lowercase: bool = False,
     ) -> None:
         check_signature("embedder", model, [["tokens", "attention_mask"]], "embeddings")
         self._model = model
-        self._tokenizer = read_tokenizer(tokenizer, model, maximum)
+        self._tokenizer = read_tokenizer(tokenizer, model, maximum, lowercase)
         self._prompt = prompt
         self._width = int(model.output_metadata[0].shape[-1])
         self._dimensions = dimensions
@@ -114,8 +116,13 @@ def check_signature(what: str, model: Model, inputs: Sequence[Sequence[str]], ou
         raise InputError(f"{what}: wanted a model with output {output}, got {', '.join(found)}")
 
 
-def read_tokenizer(path: Path, model: Model, maximum: int | None) -> Tokenizer:
+def read_tokenizer(
+    path: Path, model: Model, maximum: int | None, lowercase: bool = False
+) -> Tokenizer:
     """The tokenizer in the file `path`, which cuts what it reads to `maximum` and to the model's.
+
+    With `lowercase` it reads texts in lower case, as sentence-transformers has it: in front of all
+    else that is done with them.
 
     Raises:
         InputError: It is none.
@@ -125,6 +132,9 @@ def read_tokenizer(path: Path, model: Model, maximum: int | None) -> Tokenizer:
     except Exception as error:  # the library raises nothing more specific
         raise InputError(f"{path}: wanted a tokenizer.json: {error}") from None
     tokenizer.no_padding()
+    if lowercase:
+        own = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
     longest = {row["name"]: row["maximum"] for row in model.artifact.symbols}["sequence"]
     tokenizer.enable_truncation(longest if maximum is None else min(longest, maximum))
     return tokenizer

@@ -29,16 +29,19 @@ class PairScorer:
         tokenizer: The path of its `tokenizer.json`.
         maximum: Tokens of a pair that are looked at, special ones among them; of the longer text
             the rest is cut off. None, or more than the model takes: as many as that.
+        lowercase: Whether texts are read in lower case.
 
     Raises:
         InputError: The model is no scorer of pairs, or the file is no tokenizer.
     """
 
-    def __init__(self, model: Model, tokenizer: Path, maximum: int | None = None) -> None:
+    def __init__(
+        self, model: Model, tokenizer: Path, maximum: int | None = None, lowercase: bool = False
+    ) -> None:
         typed = [*INPUTS, "token_types"]
         check_signature("scorer", model, [INPUTS, typed], "scores")
         self._model = model
-        self._tokenizer = read_tokenizer(tokenizer, model, maximum)
+        self._tokenizer = read_tokenizer(tokenizer, model, maximum, lowercase)
         self._typed = [tensor.name for tensor in model.input_metadata] == typed
 
     def score(self, query: str, texts: Sequence[str], batch: int = BATCH) -> NDArray[np.float32]:

@@ -71,6 +71,16 @@ def read_maximum(folder: Path) -> int | None:
     return min(int(tokenizer.positive("model_max_length")), 1 << 30)
 
 
+def read_lowercase(folder: Path) -> bool:
+    """Whether texts are read in lower case, whatever the tokenizer does with them.
+
+    Raises:
+        GraphError: The file says something else than true or false.
+    """
+    asked = Values.read_if_there(folder / "sentence_bert_config.json")
+    return asked.flag("do_lower_case", default=False)
+
+
 def read_dimensions(folder: Path) -> Sequence[int] | None:
     """What a model's embeddings may be cut to, as its configuration says; None: it says nothing.
 

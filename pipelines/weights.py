@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from heddle.pipelines.gguf.file import GgufFile, is_gguf
-from heddle.pipelines.gguf.weights import stored as stored_gguf
 from heddle.pipelines.json_files import read_object
 from heddle.pipelines.stored.parts import Method
 from heddle.pipelines.stored.selection import Stored, method_in
@@ -104,6 +103,8 @@ def stored(path: Path) -> Stored:
 def _stored(path: Path) -> tuple[Stored, Sequence[Safetensors | GgufFile]]:
     """The same, and the files that it is a view of."""
     if is_gguf(path):
+        from heddle.pipelines.gguf.weights import stored as stored_gguf  # imports all decoders
+
         file = GgufFile.read(path)
         return stored_gguf(file), [file]
     arrays, files = _open(path)

@@ -38,8 +38,9 @@ def stdin() -> TextIO:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    """One JSON document on stdout; numbers that are not finite, which JSON lacks, are null."""
+    finite = json.loads(json.dumps(value), parse_constant=lambda name: None)
+    click.echo(json.dumps(finite, indent=2, ensure_ascii=False))
 
 
 def table(

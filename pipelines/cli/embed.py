@@ -70,7 +70,10 @@ def embed(
         from heddle.pipelines.embedding import SentenceEmbedder
 
     model = load(InferenceSession(), loaded, weights)
-    found = SentenceEmbedder(model, files.tokenizer, files.maximum, before).embed(texts)
+    embedder = SentenceEmbedder(
+        model, files.tokenizer, files.maximum, before, lowercase=files.lowercase
+    )
+    found = embedder.embed(texts)
     name, values = ("embeddings", found) if vectors else ("similarity", cosines(found))
     if as_json:
         print_json({"sentences": texts, name: values.tolist()})

@@ -55,7 +55,8 @@ def rank(
         from heddle.pipelines.ranking import PairScorer
 
     model = load(InferenceSession(), loaded, weights)
-    scores = PairScorer(model, files.tokenizer, files.maximum).score(query, asked).tolist()
+    scorer = PairScorer(model, files.tokenizer, files.maximum, files.lowercase)
+    scores = scorer.score(query, asked).tolist()
     order = sorted(range(len(asked)), key=lambda number: -scores[number])
     if as_json:
         rows = [{"number": n, "score": scores[n], "text": asked[n]} for n in order]

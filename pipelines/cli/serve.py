@@ -227,9 +227,14 @@ def ready_model(
     if not is_language_model(model.artifact):
         files = TextFiles.find(tokenizer, model.artifact.name)
         if [tensor.name for tensor in model.output_metadata] == ["scores"]:
-            return PairScorer(model, files.tokenizer, files.maximum)
+            return PairScorer(model, files.tokenizer, files.maximum, files.lowercase)
         return SentenceEmbedder(
-            model, files.tokenizer, files.maximum, files.prompt(None), files.dimensions
+            model,
+            files.tokenizer,
+            files.maximum,
+            files.prompt(None),
+            files.dimensions,
+            files.lowercase,
         )
     if tokenizer is None:
         raise click.UsageError(

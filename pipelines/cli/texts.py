@@ -10,7 +10,12 @@ import click
 
 from heddle.pipelines.checkpoint import Checkpoint, minilm
 from heddle.pipelines.cli.console import stdin
-from heddle.pipelines.sentence_settings import Prompts, read_dimensions, read_maximum
+from heddle.pipelines.sentence_settings import (
+    Prompts,
+    read_dimensions,
+    read_lowercase,
+    read_maximum,
+)
 from heddle.runtime.errors import InputError
 
 
@@ -46,6 +51,11 @@ class TextFiles:
     def maximum(self) -> int | None:
         """Tokens of a text that are looked at; None: nothing is said."""
         return None if self.folder is None else read_maximum(self.folder)
+
+    @property
+    def lowercase(self) -> bool:
+        """Whether texts are read in lower case."""
+        return self.folder is not None and read_lowercase(self.folder)
 
     @property
     def dimensions(self) -> Sequence[int] | None:

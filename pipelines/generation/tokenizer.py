@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime
-from functools import partial
-from itertools import takewhile
+from functools import cached_property, partial
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,9 @@ UNFINISHED_TOKENS = 3
 MOST_UNFINISHED = 32
 """Tokens of no whole character behind each other that are decoded again and again, at most."""
 
+ALWAYS = {"add_generation_prompt": True, "tools": None, "documents": None}
+"""Names that chat templates find also where nobody says them, as those of transformers do."""
+
 
 class TextTokenizer:
     """The tokenizer of a checkpoint.
@@ -39,6 +40,7 @@ class TextTokenizer:
         place: The path.
         eos_token_ids: The tokens that end a text.
         template: The chat template; empty: there is none.
+        tool_template: That for conversations with tools; empty: it is the same.
 
     Raises:
         InputError: As `TokenizerFiles.of_folder`.
@@ -50,11 +52,13 @@ class TextTokenizer:
         found = read_gguf(path) if is_gguf(path) else TokenizerFiles.of_folder(path)
         self.place = found.place
         self.eos_token_ids = found.ends
-        self._tokenizer, self.template = found.tokenizer, found.template
+        self._tokenizer = found.tokenizer
+        self.template, self.tool_template = found.template, found.tool_template
         self._sampling = found.sampling
         self._special = dict.fromkeys(SPECIAL, "") | dict(found.special)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
+        self._hidden = self.special_tokens()
 
     def sampling(self) -> dict[str, Any]:
         """How the model's files say that tokens are drawn, by names of `SamplingParams`.
@@ -84,10 +88,19 @@ class TextTokenizer:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
         return ids
 
-    def token_text(self, token: int) -> str:
-        """The text of one token by itself, also of a special one."""
-        text: str = self._tokenizer.decode([token], skip_special_tokens=False)
-        return text
+    def token_text(self, token: int, first: bool = False) -> str:
+        """What one token adds to a text, or begins it with: `first`; also a special one.
+
+        Decoders drop the space at the beginning of a text.
+        """
+        before, text = ([], "") if first else self._before
+        return self.decode([*before, token], hidden=()).removeprefix(text)
+
+    @cached_property
+    def _before(self) -> tuple[list[int], str]:
+        """Tokens that another one can follow, and their text."""
+        tokens = self._tokenizer.encode("a", add_special_tokens=False).ids
+        return tokens, self.decode(tokens, hidden=())
 
     def decode(self, tokens: Iterable[int], hidden: Collection[int] | None = None) -> str:
         """The text of `tokens`, without the `hidden` ones; None: without special ones."""
@@ -103,9 +116,6 @@ class TextTokenizer:
     def chat(self, messages: Iterable[Any], /, **options: Any) -> str:
         """The prompt for a conversation, by the model's chat template.
 
-        Templates find what they are written for: the names and filters of transformers
-        ("Chat templates", Hugging Face), `tojson` that changes no character among them.
-
         Args:
             messages: As `messages.rows` takes them.
             **options: Further names of the template, such as `tools`.
@@ -114,38 +124,28 @@ class TextTokenizer:
             InputError: There is no template, jinja2 is not installed, or the template refuses or
                 fails.
         """
-        if not self.template:
+        template = self.template_for(options.get("tools"))
+        if not template:
             raise InputError(f"{self.place}: wanted a chat template for messages, got none")
         try:
-            from jinja2 import TemplateError
-            from jinja2.sandbox import ImmutableSandboxedEnvironment
+            from heddle.pipelines.generation.chat_template import render
         except ModuleNotFoundError:
             raise InputError(
                 "chat template: wanted the package jinja2, which is not installed; "
                 "pip install jinja2"
             ) from None
+        given = {"messages": rows(messages, template)}
+        return render(template, {**ALWAYS, **self._special, **options, **given})
 
-        def refuse(message: str) -> None:
-            raise TemplateError(message)
-
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-        )
-        environment.filters["tojson"] = _to_json
-        environment.globals |= {"raise_exception": refuse, "strftime_now": _now}
-        given = {"messages": rows(messages, self.template)}
-        names = {"add_generation_prompt": True, **self._special, **options, **given}
-        try:
-            text: str = environment.from_string(self.template).render(names)
-        except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
-            raise InputError(f"chat template: {error}") from None
-        return text
+    def template_for(self, tools: Sequence[Any] | None) -> str:
+        """The chat template for a conversation with these tools; None: with none."""
+        return self.template if tools is None else self.tool_template or self.template
 
     def stream(
         self, before: Sequence[int] = (), hidden: Collection[int] | None = None
     ) -> TextStream:
         """A new `TextStream` of what follows the tokens `before`."""
-        return TextStream(self, before, hidden)
+        return TextStream(self, before, self._hidden if hidden is None else hidden)
 
 
 class TextStream:
@@ -161,26 +161,30 @@ class TextStream:
     Args:
         tokenizer: What decodes.
         before: Tokens that the text follows: decoders drop the space at the beginning of a text.
-        hidden: Tokens that are no text; None: the special ones.
+        hidden: Tokens that are no text.
     """
 
     def __init__(
         self,
         tokenizer: TextTokenizer,
         before: Sequence[int] = (),
-        hidden: Collection[int] | None = None,
+        hidden: Collection[int] = (),
     ) -> None:
-        self._decode = partial(tokenizer.decode, hidden=hidden)
-        self._tokens = list(before[-UNFINISHED_TOKENS - 1 :])
+        self._decode = partial(tokenizer.decode, hidden=())
+        self._hidden = hidden
+        shown = (token for token in reversed(before) if token not in hidden)
+        last = list(islice(shown, UNFINISHED_TOKENS + 1))[::-1]
+        # The fewest that end a character: those in front may begin within one.
+        ends = (last[at:] for at in reversed(range(len(last))))
+        whole = (end for end in ends if not self._decode(end).endswith(UNFINISHED))
+        self._tokens = next(whole, [])
         self._start = 0  # Where decoding starts,
-        if self._text(len(self._tokens)).endswith(UNFINISHED):
-            self._tokens = []
         self._shown = len(self._text(len(self._tokens)))  # how many characters of that are shown,
         self._seen = self._whole = len(self._tokens)  # of which tokens; where one surely ended.
 
     def push(self, tokens: Iterable[int], final: bool = False) -> str:
         """What is new with `tokens`; with `final` also what is no whole character."""
-        self._tokens += tokens
+        self._tokens += [token for token in tokens if token not in self._hidden]
         end = len(self._tokens)
         last = end if final else max(self._seen, end - UNFINISHED_TOKENS)
         ends = range(end, last, -1)
@@ -233,16 +237,6 @@ class HeldText:
         shown = len(text) - kept
         self._held = text[shown:]
         return text[:shown]
-
-
-def _to_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
-    """The filter `tojson` of chat templates: no escapes for HTML, keys as they are."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, **options)
-
-
-def _now(form: str) -> str:
-    """`strftime_now` of chat templates: the time here."""
-    return datetime.now().strftime(form)
 
 
 def check_text(name: str, text: str) -> None:

@@ -24,6 +24,7 @@ class TokenizerFiles:
         special: The texts of special tokens by their names in chat templates, such as `bos_token`.
         ends: The tokens that end a text.
         template: The chat template; empty: there is none.
+        tool_template: That for conversations with tools; empty: it is the same.
         sampling: How tokens are to be drawn, by names of `SamplingParams`.
     """
 
@@ -32,18 +33,19 @@ class TokenizerFiles:
     special: Mapping[str, str]
     ends: frozenset[int]
     template: str
+    tool_template: str = ""
     sampling: Mapping[str, Any] = field(default_factory=dict)
 
     @staticmethod
     def of_folder(folder: Path) -> TokenizerFiles:
         """Those of a checkpoint as Hugging Face writes it.
 
-        They are `tokenizer.json`, `tokenizer_config.json` for the chat template, and
-        `generation_config.json` or `config.json` for the tokens that end a text; the former for
+        They are `tokenizer.json`, `tokenizer_config.json` or files of their own for chat templates,
+        and `generation_config.json` or `config.json` for the tokens that end a text; the former for
         how tokens are drawn, too.
 
         Raises:
-            InputError: There is no tokenizer, a file is no JSON object, the template no text, or an
+            InputError: There is no tokenizer, a file is no JSON object, a template no text, or an
                 end of text no token.
         """
         file = folder / "tokenizer.json"
@@ -65,15 +67,14 @@ class TokenizerFiles:
                 raise InputError(
                     f"{folder}: wanted eos_token_id as an integer or a list of them, got {ends!r}"
                 )
-        template = folder / "chat_template.jinja"
-        named = config.get("chat_template")
         try:
-            text = template.read_text() if template.is_file() else _template(named)
+            named = _templates(folder, config.get("chat_template"))
         except (ValueError, TypeError, KeyError) as error:
             raise InputError(f"{folder}: wanted a chat template, got {error!r}") from None
+        templates = named.get("default", ""), named.get(TOOL_TEMPLATE, "")
         drawn = generation.get("do_sample") is not False
         sampling = sampling_of(generation) if drawn else {}
-        return TokenizerFiles(folder, tokenizer, special, frozenset(known), text, sampling)
+        return TokenizerFiles(folder, tokenizer, special, frozenset(known), *templates, sampling)
 
 
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
@@ -81,6 +82,9 @@ SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
 """Names of special tokens that chat templates use."""
+
+TOOL_TEMPLATE = "tool_use"
+"""What the chat template for conversations with tools is called, of several."""
 
 
 def sampling_of(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,9 +103,20 @@ def _text_of(token: Any) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _template(named: Any) -> str:
-    """The chat template: a text, or the one called `default` of several."""
-    if isinstance(named, list):
-        by_name = {row["name"]: row["template"] for row in named}
-        return str(by_name.get("default", ""))
-    return str(named or "")
+def _templates(folder: Path, said: Any) -> dict[str, str]:
+    """Chat templates by their names: files of their own, or what `tokenizer_config.json` says.
+
+    That is a text, the template called `default`, or all of them, as a list or by name.
+    """
+    files = {file.stem: file for file in (folder / "additional_chat_templates").glob("*.jinja")}
+    if (only := folder / "chat_template.jinja").is_file():
+        files["default"] = only
+    if files:
+        return {name: file.read_text() for name, file in files.items()}
+    if isinstance(said, list):
+        said = {row["name"]: row["template"] for row in said}
+    named = said if isinstance(said, dict) else {"default": said or ""}
+    for text in named.values():
+        if not isinstance(text, str):
+            raise TypeError(text)
+    return named

@@ -18,13 +18,16 @@ from tokenizers import (
     processors,
 )
 
-from heddle.pipelines.generation.tokenizer_files import TokenizerFiles, sampling_of
+from heddle.pipelines.generation.tokenizer_files import TOOL_TEMPLATE, TokenizerFiles, sampling_of
 from heddle.pipelines.gguf.file import GgufFile
 from heddle.pipelines.gguf.splitting import SPLITTINGS
 from heddle.runtime.errors import GraphError
 
 KEY = "tokenizer.ggml"
 """What the keys begin with."""
+
+CHAT_TEMPLATE = "tokenizer.chat_template"
+"""The key of the chat template; those of further ones have a name behind it."""
 
 SPACE = "\u2581"
 """What SentencePiece (arXiv:1808.06226) writes for a space."""
@@ -103,7 +106,8 @@ def read(path: Path) -> TokenizerFiles:
             {numbers[name] for name in ENDS if name in numbers}
             | {vocab[text] for text in ENDINGS if text in vocab}
         ),
-        file.value("tokenizer.chat_template", str, ""),
+        file.value(CHAT_TEMPLATE, str, ""),
+        file.value(f"{CHAT_TEMPLATE}.{TOOL_TEMPLATE}", str, ""),
         sampling_of({ours: file.values.get(name) for name, ours in SAMPLING.items()}),
     )
 

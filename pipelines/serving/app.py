@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, TypeVar
 
-from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
@@ -26,7 +26,7 @@ from heddle.pipelines.serving import tokens, translation
 from heddle.pipelines.serving.answer import Answer
 from heddle.pipelines.serving.embeddings import EmbeddingEngine
 from heddle.pipelines.serving.engine import Engine
-from heddle.pipelines.serving.errors import ApiError, failure, invalid
+from heddle.pipelines.serving.errors import ApiError, failure, invalid, no_request
 from heddle.pipelines.serving.message import Message
 from heddle.pipelines.serving.metrics import CONTENT_TYPE_LATEST, Metrics, ModelMetrics
 from heddle.pipelines.serving.ranking import RankingEngine
@@ -97,7 +97,8 @@ class Service:
         for name, model in models.items():
             if isinstance(model, TextGenerator):
                 counted = ModelMetrics(self.metrics, name, model)
-                style = Style.of(model.tokenizer.template, settings.calls, settings.reasoning)
+                templates = model.tokenizer.template + model.tokenizer.tool_template
+                style = Style.of(templates, settings.calls, settings.reasoning)
                 sampling = model.tokenizer.sampling() if settings.generation_config else {}
                 self.engines[name] = Engine(name, model, most, counted, style, sampling)
             else:
@@ -167,7 +168,10 @@ class Service:
 
 
 class Route(APIRoute):
-    """A route whose failures are answers: one of the framework's would end the connection."""
+    """A route for who has a key, whose failures are answers.
+
+    One of the framework's would end the connection, or read a body before it asks for the key.
+    """
 
     def get_route_handler(self) -> Handler:
         """As the framework's; what is not foreseen is logged."""
@@ -175,6 +179,7 @@ class Route(APIRoute):
 
         async def handle_all(request: Request) -> HttpResponse:
             try:
+                request.app.state.authorize(request)  # before the body is read
                 return await handle(request)
             except (HTTPException, RequestValidationError):
                 raise
@@ -188,9 +193,10 @@ def make_app(service: Service) -> FastAPI:
     """The ASGI application of a service."""
     app = FastAPI(title="Heddle", docs_url=None, redoc_url=None, lifespan=service.running)
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _no_such_place)
+    app.add_exception_handler(HTTPException, _refused)
+    app.state.authorize = service.authorize
     app.include_router(_state(service))
-    app.include_router(_models(service), dependencies=[Depends(service.authorize)])
+    app.include_router(_models(service))
     return app
 
 
@@ -230,7 +236,7 @@ def _models(service: Service) -> APIRouter:
     @router.post("/v1/completions")
     async def completions(asked: CompletionAsked, request: Request) -> HttpResponse:
         engine = service.engine_of(Engine, asked.model)
-        engine.check_room(len(asked.prompts) * asked.choices)
+        engine.check_room(asked.choices, len(asked.prompts))
         name = f"cmpl-{RequestID()}"
         shape = CompletionShape(engine.generator.tokenizer, asked.logprobs)
         requests = translation.completion_requests(name, asked, engine.sampling)
@@ -244,7 +250,8 @@ def _models(service: Service) -> APIRouter:
         engine = service.engine_of(Engine, asked.model)
         engine.check_room(asked.choices)
         name = f"chatcmpl-{RequestID()}"
-        translation.check_effort(asked, engine.generator.tokenizer.template)
+        template = engine.generator.tokenizer.template_for(asked.shown_tools or None)
+        translation.check_effort(asked, template)
         call = translation.forced_call(asked)
         requests = translation.chat_requests(name, asked, call, engine.sampling)
         hidden = None if translation.is_constrained(asked, call) else engine.hidden
@@ -306,7 +313,5 @@ async def _invalid(request: Request, error: Any) -> HttpResponse:
     return _answer_of(invalid(error.errors()))
 
 
-async def _no_such_place(request: Request, error: Any) -> HttpResponse:
-    what = f"{request.method} {request.url.path}: wanted an endpoint of this server"
-    message = f"{what}: {error.detail}"
-    return _answer_of(ApiError(error.status_code, message, headers=error.headers))
+async def _refused(request: Request, error: Any) -> HttpResponse:
+    return _answer_of(no_request(f"{request.method} {request.url.path}", error))

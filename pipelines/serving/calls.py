@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from heddle.pipelines.embedding import BATCH
 from heddle.pipelines.serving.answer import Receive, until_gone
-from heddle.pipelines.serving.errors import GoneError, QueueFullError, refused
+from heddle.pipelines.serving.errors import ApiError, GoneError, QueueFullError, refused
 from heddle.pipelines.serving.metrics import ModelMetrics
 from heddle.pipelines.serving.waiting import Job, Row, Waiting
 
@@ -89,8 +89,8 @@ class BatchEngine(ABC, Generic[Row]):
         except ValueError as error:
             self.metrics.ended("refused")
             raise refused(error) from None
-        except GoneError:
-            self.metrics.ended("cancelled")
+        except ApiError as error:
+            self.metrics.ended("cancelled" if isinstance(error, GoneError) else "refused")
             raise
         except Exception:
             self.metrics.ended("error")

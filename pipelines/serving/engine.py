@@ -80,16 +80,18 @@ class Engine:
         self._wake.set()
         await asyncio.to_thread(self._thread.join)
 
-    def check_room(self, count: int) -> None:
-        """Refuses an answer of so many requests, which need not be made before that is known.
+    def check_room(self, choices: int, prompts: int = 1) -> None:
+        """Refuses an answer of so many choices to each prompt, before their requests are made.
 
         Raises:
             ApiError: The model is lost, or the queue is full.
         """
         if self.lost:
             raise LostError(self.name, self.lost)
+        count = choices * prompts
         if count > self._most:
-            raise ApiError(400, f"n: wanted at most {self._most} texts, got {count}", "n")
+            name = "n" if prompts <= self._most else "prompt"
+            raise ApiError(400, f"{name}: wanted at most {self._most} texts, got {count}", name)
         if len(self._answers) + count > self._most:
             raise QueueFullError(self._most)
 

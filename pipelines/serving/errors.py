@@ -92,11 +92,22 @@ def refused(error: ValueError) -> ApiError:
     return ApiError(400, rest, param=rest.partition(":")[0])
 
 
+def no_request(place: str, error: Any) -> ApiError:
+    """What the framework refuses by itself: a place that is none, or a body that is no JSON."""
+    if error.status_code in (404, 405):
+        message = f"{place}: wanted an endpoint of this server: {error.detail}"
+    else:
+        message = f"body: wanted JSON, got an error: {error.__cause__ or error.detail}"
+    return ApiError(error.status_code, message, headers=error.headers)
+
+
 def invalid(errors: Sequence[Any]) -> ApiError:
     """What pydantic found wrong in a body, by the first place where something is."""
     first = errors[0]
     if first["type"] == "json_invalid":
         return ApiError(400, f"body: wanted JSON, got an error: {first['ctx']['error']}")
+    if isinstance(first.get("input"), bytes):  # which the framework takes for no JSON
+        return ApiError(400, "Content-Type: wanted application/json, got another type or none")
     place = first["loc"][1:]
     if first["type"] == UNKNOWN:
         name = ".".join(map(str, place))

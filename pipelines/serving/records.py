@@ -231,6 +231,11 @@ class ChatAsked(TextAsked):
     chat_template_kwargs: dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
 
+    @property
+    def shown_tools(self) -> list[Tool]:
+        """The tools that the model is told of."""
+        return (self.tools or []) if self.tool_choice != "none" else []
+
 
 class TokenizeAsked(Asked):
     """The body of `POST /tokenize`, which vLLM has."""

@@ -71,15 +71,21 @@ class Shape(ABC):
     def whole(self, index: int, text: Text) -> dict[str, Any]:
         """A choice that has ended."""
 
-    def told(self, new: TextDelta | Text) -> list[Told]:
-        """What is to be told of each token of the text; one that ends it is none of it."""
-        found = []
+    def told(self, new: TextDelta | Text, first: bool = False) -> list[Told]:
+        """What is to be told of each token of the text; one that ends it is none of it.
+
+        `first`: nothing stands before them.
+        """
+        found: list[Told] = []
         entries = zip(new.tokens, new.log_probabilities or (), strict=False)
         for token, entry in entries:
             if entry is not None and token not in self._tokenizer.eos_token_ids:
                 (value,), (top,) = entry.token_log_probabilities, entry.top_log_probabilities
                 rows = [(token, value), *list(top.items())[: self._likely]]
-                found.append([(self._tokenizer.token_text(t), max(v, LEAST)) for t, v in rows])
+                begins = first and not found
+                found.append(
+                    [(self._tokenizer.token_text(t, begins), max(v, LEAST)) for t, v in rows]
+                )
         return found
 
 
@@ -153,7 +159,7 @@ class ChatShape(Shape):
 
     def pieces(self, index: int, delta: TextDelta) -> list[dict[str, Any]]:
         """What its text says; the end comes by itself."""
-        entries = self.told(delta)
+        entries = self.told(delta, first=index not in self._messages)
         message = self._messages[index]
         news = message.push(delta.text, final=bool(delta.finish_reason))
         found = []
@@ -172,7 +178,7 @@ class ChatShape(Shape):
         return {
             "index": index,
             "message": message.record(),
-            "logprobs": self._logprobs(self.told(text)),
+            "logprobs": self._logprobs(self.told(text, first=True)),
             "finish_reason": message.reason(text.finish_reason),
         }
 

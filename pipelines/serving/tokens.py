@@ -38,7 +38,7 @@ def tokenize(generator: TextGenerator, asked: TokenizeAsked) -> dict[str, Any]:
         tokens = _tokens(generator, asked)
     except ValueError as error:
         raise refused(error) from None
-    texts = [generator.tokenizer.token_text(token) for token in tokens]
+    texts = [generator.tokenizer.token_text(token, not at) for at, token in enumerate(tokens)]
     return {
         "count": len(tokens),
         "max_model_len": generator.max_length,

@@ -37,8 +37,8 @@ SAME = (
 )
 """Names that mean the same in `SamplingParams`."""
 
-SEED_BITS = 62
-"""Of a seed that nobody chose: choices count on from it, within 64 bits with a sign."""
+SEED_BITS = 63
+"""Of a seed that nobody chose, within 64 bits with a sign."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,8 @@ def chat_requests(
     if asked.top_logprobs and not asked.logprobs:
         raise ApiError(400, "top_logprobs: wanted logprobs beside it, got none", "top_logprobs")
     effort = {"reasoning_effort": asked.reasoning_effort} if asked.reasoning_effort else {}
-    tools = asked.tools if asked.tool_choice != "none" else None
     part: dict[str, Any] = {
-        **conversation(asked.messages, tools or []),
+        **conversation(asked.messages, asked.shown_tools),
         "logprobs": max(1, asked.top_logprobs or 0) if asked.logprobs else 0,
         "chat_template_options": {**effort, **(asked.chat_template_kwargs or {})},
     }
@@ -128,7 +127,7 @@ def forced_call(asked: ChatAsked) -> Call | None:
             )
     if not tools:
         raise ApiError(400, "tool_choice: wanted tools beside it, got none", "tool_choice")
-    if asked.response_format or asked.guided_regex is not None:
+    if is_constrained(asked, None):
         raise ApiError(
             400, "tool_choice: wanted no other form of the answer, got one", "tool_choice"
         )
@@ -159,7 +158,7 @@ def make_reader(asked: ChatAsked, call: Call | None, style: Style, prompt_end: s
         style: How the model writes.
         prompt_end: The end of the prompt.
     """
-    shown = [tool.function for tool in asked.tools or [] if asked.tool_choice != "none"]
+    shown = [tool.function for tool in asked.shown_tools]
     functions = {function.name: function.parameters or {} for function in shown}
     if call:
         return ForcedReader(call.function, functions)
@@ -179,7 +178,9 @@ def _requests(
     most: int | None,
     parts: Sequence[dict[str, Any]],
 ) -> list[TextGenerationRequest]:
-    seed = secrets.randbits(SEED_BITS) if asked.seed is None else asked.seed
+    def seed(choice: int) -> int:
+        return secrets.randbits(SEED_BITS) if asked.seed is None else asked.seed + choice
+
     count = len(parts) * asked.choices
     try:
         return [
@@ -187,7 +188,7 @@ def _requests(
                 id=RequestID(answer_id if count == 1 else f"{answer_id}-{number}"),
                 index=number,
                 model_name=asked.model,
-                sampling_params=_sampling(asked, sampling, most, seed + number % asked.choices),
+                sampling_params=_sampling(asked, sampling, most, seed(number % asked.choices)),
                 **{"response_format": asked.response_format, **parts[number // asked.choices]},
             )
             for number in range(count)

@@ -186,7 +186,7 @@ void CudaProgram::run(const Routine& routine, const Call& call) const {
   Report told;
   try {
     launch(routine, call);
-    told = report(routine, call);
+    report(routine, call, &told);
     end = CudaEvent::record(device_, call.stream, std::move(sources), told);
   } catch (...) {
     give_up(call);
@@ -209,21 +209,16 @@ void CudaProgram::launch(const Routine& routine, const Call& call) const {
   }
 }
 
-Report CudaProgram::report(const Routine& routine, const Call& call) const {
-  Report report{this, *call.plan, {}};
-  if (routine.checks == 0) return report;
+void CudaProgram::report(const Routine& routine, const Call& call, Report* report) const {
+  *report = {this, *call.plan, {}};
+  if (routine.checks == 0) return;
   const StreamHandle stream = device_.queue(call.stream);
   const auto words = reinterpret_cast<Address>(call.status);
   const size_t bytes = static_cast<size_t>(routine.checks) * kStatusWords * sizeof(int64_t);
-  report.words = device_.context()->take_block(bytes);
-  Result result = driver_.copy_to_host(report.words.data, words, bytes, stream);
+  report->words = device_.context()->take_block(bytes);
+  Result result = driver_.copy_to_host(report->words.data, words, bytes, stream);
   if (result == kSuccess) result = driver_.fill_bytes(words, 0, bytes, stream);
-  if (result != kSuccess) {
-    driver_.stream_synchronize(stream);
-    device_.context()->give_back(report.words);
-  }
   device_.check(result, "reading the status");
-  return report;
 }
 
 // What was started may not outlive its buffers, and what is zero between calls stays so.

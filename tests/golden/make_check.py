@@ -1,6 +1,6 @@
 """Writes `check.heddle`: one kernel for the fake driver of CUDA, which refuses numbers below 0.
 
-    y = x                                                   float32 [n]
+y = x                                                   float32 [n]
 """
 
 from __future__ import annotations

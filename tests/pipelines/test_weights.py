@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import ml_dtypes
@@ -216,3 +218,12 @@ def test_weights_of_8_bits_are_loaded(tmp_path, dtype):
     artifact = compile(graph, "cpu:native", weights=arrays)
     (result,) = weights.load(InferenceSession(), artifact, path).execute(np.zeros(3, np.float32))
     np.testing.assert_array_equal(result.to_numpy(), values.astype(np.float32))
+
+
+def test_reading_safetensors_imports_no_model():
+    """Which would take longer than all else that a process does before its first result."""
+    script = (
+        "import sys, heddle.pipelines.weights; print([m for m in sys.modules if '.models' in m])"
+    )
+    command = [sys.executable, "-c", script]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "[]\n"

@@ -149,6 +149,10 @@ def clip(node: Node) -> TensorValue:
     x = node(0)
     low: Any = node["min"] if node.version < 11 else node.optional(1)
     high: Any = node["max"] if node.version < 11 else node.optional(2)
+    if node.version < 11:  # where one that is left out is that of float32
+        least, most = x.dtype.range
+        low = None if low is None or low < least else low
+        high = None if high is None or high > most else high
     if low is not None:
         x = ops.maximum(x, low)
     return x if high is None else ops.minimum(x, high)

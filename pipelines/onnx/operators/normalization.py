@@ -11,6 +11,9 @@ from heddle.pipelines.onnx.operators.axes import channels_first, channels_last
 from heddle.pipelines.onnx.operators.reductions import reduced
 from heddle.pipelines.onnx.table import operator
 
+SKIP_EPSILON = 1e-12
+"""That of norms of a sum, where the node says none; that of others is 1e-5."""
+
 
 @operator("Softmax", "LogSoftmax")
 def softmax(node: Node) -> TensorValue:
@@ -58,9 +61,11 @@ def rms_norm(node: Node) -> TensorValue:
     return _rms_norm(node, node(0), node(1))
 
 
-def _rms_norm(node: Node, x: TensorValue, gamma: TensorValue) -> TensorValue:
+def _rms_norm(
+    node: Node, x: TensorValue, gamma: TensorValue, otherwise: float = 1e-5
+) -> TensorValue:
     axis, rows = _rows(node, x)
-    epsilon = 1e-5 if node["epsilon"] is None else node["epsilon"]
+    epsilon = otherwise if node["epsilon"] is None else node["epsilon"]
     result = ops.rms_norm(rows, _of_row(gamma, x, axis), epsilon=epsilon)
     return ops.reshape(result, x.shape)
 
@@ -83,7 +88,7 @@ def skip_layer_norm(node: Node) -> list[TensorValue | None]:
     x = node(0) + node(1)
     if node.has(4):
         x = x + node(4)
-    epsilon = 1e-12 if node["epsilon"] is None else node["epsilon"]
+    epsilon = SKIP_EPSILON if node["epsilon"] is None else node["epsilon"]
     [result, *_] = _layer_norm(node, x, node(2), node.optional(3), epsilon)
     return [result, None, None, x]
 
@@ -94,7 +99,7 @@ def skip_rms_norm(node: Node) -> list[TensorValue | None]:
     x = node(0) + node(1)
     if node.has(3):
         x = x + node(3)
-    return [_rms_norm(node, x, node(2)), None, None, x]
+    return [_rms_norm(node, x, node(2), SKIP_EPSILON), None, None, x]
 
 
 def by_channel(value: TensorValue, rank: int) -> TensorValue:

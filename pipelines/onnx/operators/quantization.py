@@ -8,7 +8,7 @@ from typing import Any
 from heddle.graph import DType, TensorValue, ops
 from heddle.graph.ops.elementwise import at_least_float32
 from heddle.pipelines.onnx.node import Node
-from heddle.pipelines.onnx.operators.axes import channels_first, channels_last
+from heddle.pipelines.onnx.operators.axes import along, channels_first, channels_last
 from heddle.pipelines.onnx.operators.normalization import by_channel
 from heddle.pipelines.onnx.operators.windows import moves
 from heddle.pipelines.onnx.table import operator
@@ -19,8 +19,8 @@ def _along(node: Node, x: TensorValue, value: TensorValue, axis: int) -> TensorV
     if value.rank == 0 or value.shape.elements == 1:
         return ops.reshape(value, ())
     if node["block_size"]:
-        repeats = node["block_size"]
-        return ops.repeat_interleave(value, repeats, axis=axis)
+        each = ops.repeat_interleave(value, node["block_size"], axis=axis)
+        return each[along(axis, slice(0, x.shape[axis]))]  # the last block may be shorter
     shape: list[Any] = [1] * x.rank
     shape[axis] = value.shape[0]
     return ops.reshape(value, shape)
@@ -36,8 +36,10 @@ def _scales(node: Node) -> tuple[TensorValue, TensorValue | None]:
 
 def dequantized(x: TensorValue, scale: TensorValue, zero: TensorValue | None) -> TensorValue:
     """`(x - zero point) * scale`, in the dtype of the scale."""
-    whole = ops.cast(x, scale.dtype)
-    return (whole if zero is None else whole - ops.cast(zero, scale.dtype)) * scale
+    factor = at_least_float32(scale)  # float16 ends below 2**16
+    whole = ops.cast(x, factor.dtype)
+    result = (whole if zero is None else whole - ops.cast(zero, factor.dtype)) * factor
+    return ops.cast(result, scale.dtype)
 
 
 def saturated(x: TensorValue, zero: TensorValue | None, dtype: DType) -> TensorValue:

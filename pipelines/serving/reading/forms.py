@@ -69,7 +69,7 @@ class Style:
         """That of a chat template.
 
         Args:
-            template: The template.
+            template: The template; of several, all of them behind each other.
             calls: The name of the form of calls, one of `SIGNS`, or `TEXT`; None: as the template
                 shows.
             reasoning: Whether reasoning is kept apart.

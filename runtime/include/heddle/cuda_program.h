@@ -65,7 +65,7 @@ class CudaProgram final : public LoadedCode {
   /// All of a routine's steps; `behind_kernel` tells of what is in front of the first.
   void give(const Routine& routine, const Call& call, Stream stream, bool behind_kernel) const;
   void launch(const Routine& routine, const Call& call) const;
-  Report report(const Routine& routine, const Call& call) const;
+  void report(const Routine& routine, const Call& call, Report* report) const;
   void give_up(const Call& call) const noexcept;
   void unload() noexcept;
 

@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
 from heddle.pipelines.cli.embed import cosines
 
@@ -130,6 +131,17 @@ def test_a_prompt_that_is_not_there(heddle, embed, tiny_artifact, folder):
 def test_as_much_is_looked_at_as_the_folder_says(vectors):
     long, cut = vectors("loom " * 20, "loom " * 6, "--prompt", "plain")
     np.testing.assert_allclose(long, cut, atol=1e-6)
+
+
+def test_texts_are_in_lower_case_where_the_folder_says_so(vectors, folder):
+    """Whatever the tokenizer does with them, which knows no `LOOM` here."""
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.normalizer = None
+    tokenizer.save(str(folder / "tokenizer.json"))
+    lower, upper = vectors("loom", "LOOM")
+    assert np.abs(lower - upper).max() > 1e-3
+    (folder / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+    np.testing.assert_allclose(vectors("LOOM"), [lower], atol=1e-6)
 
 
 def test_cosines_of_vectors_that_are_not_of_length_1():

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from heddle.graph import Dim, DType, Graph, TensorType, compile
+from heddle.graph import Dim, DType, Graph, TensorType, compile, ops
 from heddle.runtime import InferenceSession
 
 
@@ -164,6 +164,18 @@ def test_inputs_that_memory_cannot_hold_are_named(heddle, tmp_path):
         "error: input 'x': wanted 372529.0 GiB for float32 [1000000, 100000000], got less memory; "
         "give smaller sizes with --dim\n"
     )
+
+
+def test_what_is_not_finite_is_null(heddle, tmp_path):
+    """JSON has no other numbers."""
+    path = tmp_path / "log.heddle"
+    with Graph("log", [TensorType(DType.float32, (2,))], input_names=["x"]) as graph:
+        graph.output(ops.log(graph.inputs[0]), names=["y"])
+    compile(graph, targets=["cpu:native"]).save(path)
+    np.save(tmp_path / "x.npy", np.array([0, 1], np.float32))
+    text = heddle("run", path, "--input", f"x={tmp_path}/x.npy", "--json").stdout
+    row = json.loads(text, parse_constant=pytest.fail)["outputs"]["y"]
+    assert [row[name] for name in ("min", "mean", "max")] == [None, None, 0]
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])

@@ -3,6 +3,7 @@
 import pytest
 
 from heddle.contexts.messages import TokenGeneratorRequestMessage
+from heddle.pipelines.generation.chat_template import render
 from heddle.pipelines.generation.messages import rows
 
 CALLS = [{"id": "c", "type": "function", "function": {"name": "cut", "arguments": {}}}]
@@ -27,6 +28,30 @@ def test_reasoning_has_the_name_that_a_template_reads(template):
     assert row == {**CALLED, "thinking": "Hm."}
     own = {"role": "assistant", "content": "Yes.", "thinking": "So."}
     assert rows([own], template) == [own]
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ 'a ' + arguments + ' b' }}",
+        "{{ 'a ' ~ arguments ~ ' b' }}",
+        "a {{ arguments }} b",
+        "a {{ arguments if arguments is string else arguments | tojson }} b",
+        "a {{ arguments | tojson }} b",
+        "a {% for n, v in arguments.items() %}{{ {n: v} | tojson }}{% endfor %} b",
+        "a {% if arguments is mapping %}{{ arguments | string }}{% endif %} b",
+    ],
+)
+def test_arguments_are_an_object_or_its_json(template):
+    template = f"{{% set arguments = messages[0].tool_calls[0].function.arguments %}}{template}"
+    call = {"type": "function", "function": {"name": "cut", "arguments": {"wo": "Köln"}}}
+    given = rows([CALLED | {"tool_calls": [call]}], template)
+    assert render(template, {"messages": given}) == 'a {"wo": "Köln"} b'
+
+
+def test_arguments_that_are_no_object_stay():
+    calls = [{"function": {"name": "cut", "arguments": "{}"}}, {"name": "cut"}]
+    assert rows([CALLED | {"tool_calls": calls}], "")[0]["tool_calls"] == calls
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
 """Text to tokens and back, as it grows; chat templates and ends."""
 
-import json
 import random
 import re
 
 import pytest
-from tokenizers import Tokenizer, decoders, models
+from tokenizer_folders import changed
+from tokenizers import AddedToken, Tokenizer, decoders, models
 
 from heddle.pipelines.generation.tokenizer import (
     MOST_UNFINISHED,
@@ -137,42 +137,13 @@ def test_the_text_of_one_token(tokenizer):
     assert (tokenizer.token_text(token), tokenizer.token_text(end)) == ("w", "</s>")
 
 
-def test_a_chat(tokenizer):
-    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
-    assert tokenizer.chat(messages) == "<user>Hi<assistant>Ho<s>"
-
-
-def changed(folder, decoder, **files):
-    """A copy of the tokenizer with other files beside it."""
-    (folder / "tokenizer.json").write_bytes((decoder / "tokenizer.json").read_bytes())
-    for name, value in files.items():
-        (folder / f"{name}.json").write_text(json.dumps(value))
-    return folder
-
-
-def test_templates_and_what_is_wrong_with_them(tmp_path, decoder):
-    with pytest.raises(InputError, match="wanted a chat template for messages, got none"):
-        TextTokenizer(changed(tmp_path, decoder)).chat([])
-    refusing = "{{ raise_exception('no ' + messages[0].role) }}"
-    named = [{"name": "tool_use", "template": "x"}, {"name": "default", "template": refusing}]
-    changed(tmp_path, decoder, tokenizer_config={"chat_template": named})
-    with pytest.raises(InputError, match="chat template: no tool"):
-        TextTokenizer(tmp_path).chat([{"role": "tool", "content": ""}])
-    changed(tmp_path, decoder, tokenizer_config={"chat_template": [{"name": "default"}]})
-    with pytest.raises(InputError, match="wanted a chat template, got KeyError"):
-        TextTokenizer(tmp_path)
-    (tmp_path / "chat_template.jinja").write_bytes(b"\xff")
-    with pytest.raises(InputError, match="wanted a chat template, got UnicodeDecodeError"):
-        TextTokenizer(tmp_path)
-    (tmp_path / "chat_template.jinja").write_text("{{ messages.__class__.__mro__ }}")
-    with pytest.raises(InputError, match=r"chat template: .*unsafe"):
-        TextTokenizer(tmp_path).chat([])
-
-
-def test_a_template_needs_jinja2(tokenizer, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
-    with pytest.raises(InputError, match="wanted the package jinja2, which is not installed"):
-        tokenizer.chat([])
+def test_the_texts_of_tokens_are_together_the_text(pieces):
+    """Each is what it adds: those of `▁x` and `x` are not the same."""
+    names = ("▁a", "▁the", "▁", "x", "▁x", "<s>", "▁the")
+    tokens = [pieces.ids[name] for name in names]
+    texts = [pieces.token_text(token, not at) for at, token in enumerate(tokens)]
+    assert texts == ["a", " the", " ", "x", " x", "<s>", " the"]
+    assert "".join(texts) == pieces.decode(tokens, hidden=())
 
 
 def test_where_the_ends_are_said(tmp_path, decoder):
@@ -217,48 +188,49 @@ def test_no_tokenizer(tmp_path):
         TextTokenizer(tmp_path)
 
 
-TOOL = {"type": "function", "function": {"name": "größe", "description": "a < b & it's", "b": 1}}
+@pytest.fixture
+def pieces(tmp_path):
+    """As the tokenizers of Llama 2 and Mistral, which drop a text's first space."""
+    words = ("<unk>", "▁once", "▁upon", "▁a", "▁time", "▁the", "▁x", "▁", "a", "x")
+    vocab = [*words, *(f"<0x{byte:02X}>" for byte in range(256))]
+    made = Tokenizer(models.BPE({word: at for at, word in enumerate(vocab)}, [], unk_token="<unk>"))
+    made.add_special_tokens([AddedToken("<s>", special=True)])
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    made.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)])
+    made.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = TextTokenizer(tmp_path)
+    tokenizer.ids = made.get_vocab()
+    return tokenizer
+
+
+def test_a_text_goes_on_with_its_space(pieces):
+    once, upon, *rest = (pieces.ids[word] for word in ("▁once", "▁upon", "▁a", "▁time"))
+    assert pieces.decode([once, upon, *rest]) == "once upon a time"
+    stream = pieces.stream([once, upon])
+    assert [stream.push([token]) for token in rest] == [" a", " time"]
+    alone = pieces.stream()
+    assert [alone.push([token]) for token in rest] == ["a", " time"]
 
 
 @pytest.mark.parametrize(
-    ("template", "text"),
+    ("before", "after"),
     [
-        ("{{ tools[0] | tojson }}", json.dumps(TOOL, ensure_ascii=False)),
-        ("{{ tools[0] | tojson(indent=4) }}", json.dumps(TOOL, ensure_ascii=False, indent=4)),
-        ("{{ '\"f\": ' + tools[0].function.name | tojson }}", '"f": "größe"'),
-        ("{% for m in messages %}{{ m.content + '.' }}{% break %}{% endfor %}", "Hi."),
-        ("{{ strftime_now('%Y') | length }}", "4"),
-        ("{{ messages[1].content }}", "Ho, ho"),
+        ([], ["▁a", "▁the", "<s>", "▁the", "▁a"]),
+        ([], ["<s>", "▁a", *["<s>"] * 9, "▁", "▁the"]),
+        (["▁once", *["<s>"] * 9], ["▁the"]),
+        ([*"你好".encode()], ["▁the", "▁a"]),
+        (["▁a", *"你".encode()], [*"好".encode(), "▁a"]),
+        (["▁a", "▁"], ["▁the"]),
     ],
 )
-def test_templates_find_what_they_are_written_for(tmp_path, decoder, template, text):
-    changed(tmp_path, decoder, tokenizer_config={"chat_template": template})
-    parts = [{"type": "text", "text": "Ho, "}, {"type": "text", "text": "ho"}]
-    messages = [{"role": "user", "content": "Hi"}, {"role": "user", "content": parts}]
-    options = {"tools": [TOOL], "messages": "ignored", "self": 1}
-    assert TextTokenizer(tmp_path).chat(messages, **options) == text
-
-
-@pytest.mark.parametrize("template", ["{{ 1 / 0 }}", "{{ 'a' + 1 }}", "{{ nothing.at.all }}"])
-def test_a_template_that_fails_is_told_as_such(tmp_path, decoder, template):
-    changed(tmp_path, decoder, tokenizer_config={"chat_template": template})
-    with pytest.raises(InputError, match=r"^chat template: "):
-        TextTokenizer(tmp_path).chat([{"role": "user", "content": "Hi"}])
-
-
-def test_a_text_goes_on_with_its_space(tmp_path):
-    """As with the tokenizers of Llama 2 and Mistral, which drop a text's first space."""
-    words = {word: number for number, word in enumerate(("<unk>", "▁once", "▁upon", "▁a", "▁time"))}
-    made = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
-    steps = [decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    made.decoder = decoders.Sequence(steps)
-    made.save(str(tmp_path / "tokenizer.json"))
-    tokenizer = TextTokenizer(tmp_path)
-    assert tokenizer.decode([1, 2, 3, 4]) == "once upon a time"
-    stream = tokenizer.stream([1, 2])
-    assert [stream.push([token]) for token in (3, 4)] == [" a", " time"]
-    alone = tokenizer.stream()
-    assert [alone.push([token]) for token in (3, 4)] == ["a", " time"]
+def test_a_space_stays_behind_what_is_hidden_and_behind_bytes(pieces, before, after):
+    before, after = (
+        [pieces.ids[f"<0x{piece:02X}>" if isinstance(piece, int) else piece] for piece in row]
+        for row in (before, after)
+    )
+    stream = pieces.stream(before)
+    text = "".join(stream.push([token]) for token in after) + stream.push([], final=True)
+    assert pieces.decode(before) + text == pieces.decode([*before, *after])
 
 
 def test_a_text_behind_half_a_character(tokenizer):

@@ -200,13 +200,16 @@ def test_what_the_file_says_around_texts(tmp_path):
         writer.add_eot_token_id(3)
         writer.add_float32("general.sampling.temp", 0.5)
         writer.add_int32("general.sampling.top_k", 0)
-        writer.add_chat_template("{{ bos_token }}{{ messages[0].content }}{{ eos_token }}")
+        chat = "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}"
+        named = {"default": chat, "tool_use": "{{ tools[0] }}"}
+        writer.add_chat_template([{"name": n, "template": t} for n, t in named.items()])
 
     found = TextTokenizer(saved(tmp_path / "m.gguf", pieces.add, around))
     assert found.encode("") == [2]
     assert found.eos_token_ids == {2, 3}
     assert found.sampling() == {"temperature": 0.5, "top_k": -1}
     assert found.chat([{"role": "user", "content": "Hi"}]) == "<s>Hi</s>"
+    assert found.chat([{"role": "user", "content": "Hi"}], tools=["cut"]) == "cut"
 
 
 def changed(path, **values):

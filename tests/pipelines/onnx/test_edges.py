@@ -303,8 +303,12 @@ def test_many_parts_of_unlike_sizes():
     np.testing.assert_array_equal(computed(text, *parts)[0], np.concatenate(parts))
 
 
-def test_zeros_are_quantized():
-    text = """m (float[2] x) => (uint8[2] y, float scale, uint8 zero)
-    { y, scale, zero = DynamicQuantizeLinear(x) }"""
-    y, scale, zero = computed(text, np.zeros(2, np.float32))
-    assert (y.tolist(), scale, zero) == ([0, 0], np.float32(1 / 255), 0)
+@pytest.mark.parametrize(("kind", "dtype"), [("float", "f4"), ("float16", "f2")])
+@pytest.mark.parametrize(
+    ("bounds", "wanted"),
+    [("min = 0.0", [0, 2, 3]), ("max = 2.5", [-1, 2, 2.5]), ("max = 1e6", [-1, 2, 3])],
+)
+def test_a_bound_of_an_old_clip_that_is_left_out(kind, dtype, bounds, wanted):
+    """It is that of float32, which float16 does not have."""
+    text = f"m ({kind}[3] x) => ({kind}[3] y) {{ y = Clip <{bounds}> (x) }}"
+    assert computed(text, np.array([-1, 2, 3], dtype), opset=10)[0].tolist() == wanted

@@ -37,6 +37,23 @@ def test_a_mean_of_several_axes_is_divided_once():
     check("ReduceMean (x0)", [np.array([most], np.uint64)], np.array([most], np.uint64))
 
 
+@pytest.mark.parametrize(
+    ("x", "zero", "scale", "wanted"),
+    [
+        ([32769, 65535], np.uint16(32768), 0.001, [0.001, 32.78]),
+        ([-32768, 32767], np.int16(-32767), 0.001, [-0.001, 65.56]),
+        ([100000, -3], np.int32(0), 1e-4, [10, -3e-4]),
+    ],
+)
+def test_integers_that_the_dtype_of_their_scale_lacks(x, zero, scale, wanted):
+    """float16 has no whole number above 65504, and not all above 2048."""
+    given = [np.array(x, zero.dtype), np.array(scale, np.float16), np.array(zero)]
+    wanted = np.array(wanted, np.float16)
+    (y,) = computed(text("DequantizeLinear (x0, x1, x2)", given, wanted), *given)
+    assert y.dtype == wanted.dtype
+    np.testing.assert_allclose(y, wanted, rtol=2e-3)
+
+
 @pytest.mark.parametrize("dtype", ["int8", "int64"])
 def test_remainders_with_the_sign_of_what_is_divided(dtype):
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max

@@ -64,6 +64,28 @@ def test_there_and_back(dtype, axis):
     check(found, y)
 
 
+def test_zeros_are_quantized():
+    model = """m (float[2] x) => (uint8[2] y, float scale, uint8 zero)
+    { y, scale, zero = DynamicQuantizeLinear(x) }"""
+    y, scale, zero = computed(model, np.zeros(2, np.float32))
+    assert (y.tolist(), scale, zero) == ([0, 0], np.float32(1 / 255), 0)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_last_block_that_is_shorter(axis):
+    rng, size = np.random.default_rng(0), 3
+    x = integers(rng, "int8", 7, 5)
+    blocks = (3, 5) if axis == 0 else (7, 2)
+    scale, zero = rng.uniform(0.1, 1, blocks).astype(np.float32), integers(rng, "int8", *blocks)
+    given, settings = f"<axis = {axis}, block_size = {size}> (x0, x1, x2)", (scale, zero)
+    s, z = (np.repeat(each, size, axis)[:7, :5] for each in settings)
+    y = real(x, s, z).astype(np.float32)
+    (found,) = computed(text(f"DequantizeLinear {given}", [x, *settings], y), x, *settings)
+    check(found, y)
+    (found,) = computed(text(f"QuantizeLinear {given}", [y, *settings], x), y, *settings)
+    check(found, x)
+
+
 def test_a_zero_point_that_is_left_out():
     model = """m (int8[2] x, float s) => (int8[2] y, float[2] z) {
     y = com.microsoft.QLinearLeakyRelu <alpha = 0.5> (x, s, "", s)

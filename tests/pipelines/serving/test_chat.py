@@ -170,19 +170,32 @@ def test_a_call_of_nothing_may_have_empty_arguments(server, told):
     assert shown["function"]["arguments"] == {}
 
 
+def test_a_template_may_take_arguments_for_a_text(server, told):
+    """As those of DeepSeek V3 and R1 do."""
+    call = {"id": "c1", "type": "function", "function": {"name": "cut", "arguments": '{"a": 1}'}}
+    messages = [*HI, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    tokenizer = server.service.engines["tiny"].generator.tokenizer
+    tokenizer.template = "{{ 'json: ' + messages[1].tool_calls[0].function.arguments + '.' }}"
+    server.ask(PATH, messages=messages, max_tokens=1)
+    assert told == ['json: {"a": 1}.']
+
+
 def test_a_prompt_is_made_once_for_all_choices(server, told):
     server.ask(PATH, messages=HI, n=3, max_tokens=1, chat_template_kwargs={"deep": 1}, tools=[CUT])
     assert len(told) == 1
 
 
-def test_an_effort_of_reasoning_is_told_or_refused(server, told):
+def test_an_effort_of_reasoning_is_told_or_refused(server, told, monkeypatch):
     tokenizer = server.service.engines["tiny"].generator.tokenizer
     asked = {"messages": HI, "max_tokens": 1, "reasoning_effort": "low"}
     status, body = server.post(PATH, **asked)
     assert (status, body["error"]["param"]) == (400, "reasoning_effort")
+    with monkeypatch.context() as of_tools:
+        of_tools.setattr(tokenizer, "tool_template", "{{ reasoning_effort }}!")
+        server.ask(PATH, **asked, tools=[CUT])
     tokenizer.template = "{{ reasoning_effort }}"
     server.ask(PATH, **asked)
-    assert told == ["low"]
+    assert told == ["low!", "low"]
 
 
 def test_tools_that_may_not_be_called_are_not_shown(server, told):
@@ -190,9 +203,9 @@ def test_tools_that_may_not_be_called_are_not_shown(server, told):
     for choice, shown in (("auto", True), (None, True)):
         server.ask(PATH, tool_choice=choice, **asked)
         assert ("cut" in told.pop()) == shown
-    server.service.engines["tiny"].generator.tokenizer.template = "{{ tools is defined }}"
+    server.service.engines["tiny"].generator.tokenizer.template = "{{ tools is none }}"
     server.ask(PATH, tool_choice="none", **asked)
-    assert told.pop() == "False"
+    assert told.pop() == "True"
 
 
 @pytest.mark.parametrize(
@@ -212,6 +225,7 @@ def test_tools_that_may_not_be_called_are_not_shown(server, told):
 )
 def test_a_tool_has_to_be_called(server, tools, choice):
     asked = {"messages": HI, "tools": tools, "tool_choice": choice, "seed": 2}
+    asked["response_format"] = {"type": "text"}  # which is none
     found = server.ask(PATH, **asked)
     assert found["choices"][0]["finish_reason"] == "tool_calls"
     assert message(found)["content"] is None

@@ -93,6 +93,8 @@ def test_choices_have_seeds_of_their_own_and_prompts_count_once(server, make_gen
 def test_a_seed_that_nobody_chose_is_a_new_one(server):
     found = {server.ask(PATH, prompt="x")["choices"][0]["text"] for _ in range(4)}
     assert len(found) > 1
+    together = server.ask(PATH, prompt=["x"] * 4)["choices"]
+    assert len({choice["text"] for choice in together}) > 1
 
 
 def test_a_stream_is_the_text_in_pieces(server, make_generator):

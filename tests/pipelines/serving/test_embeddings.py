@@ -75,6 +75,7 @@ def test_what_is_refused(both, asked, message):
     status, body = both.post(PATH, **asked)
     assert (status, body["error"]["type"]) == (400, "invalid_request_error")
     assert body["error"]["message"].startswith(message)
+    assert not both.metric("heddle_requests_total", finish_reason="error")
 
 
 def test_an_embedder_generates_no_text(both):

@@ -28,6 +28,7 @@ def named(name):
         ({"max_tokens": 0}, "max_tokens", "max_tokens: wanted greater than or equal to 1, got 0"),
         ({"n": 129}, "n", "n: wanted less than or equal to 128, got 129"),
         ({"n": 65}, "n", "n: wanted at most 64 texts, got 65"),
+        ({"prompt": ["x"] * 65}, "prompt", "prompt: wanted at most 64 texts, got 65"),
         # Before a request is made, which would say that it wants fewer tokens.
         (
             {"n": 2, "prompt": ["x"] * 40, "min_tokens": 9},
@@ -122,6 +123,15 @@ def test_what_the_generator_refuses_is_told_in_its_words(server, asked, message)
             "tool_choice: wanted no other form of the answer, got one",
         ),
         (
+            {
+                "tool_choice": "required",
+                "tools": [TOOL],
+                "response_format": {"type": "json_object"},
+            },
+            "tool_choice",
+            "tool_choice: wanted no other form of the answer, got one",
+        ),
+        (
             {"response_format": {"type": "json_object"}, "guided_regex": "a"},
             None,
             "request chatcmpl-",
@@ -142,6 +152,9 @@ def test_what_no_chat_is(server, asked, param, message):
         ("POST", COMPLETIONS, b"", 400, "body: wanted a value, got nothing"),
         ("POST", COMPLETIONS, b"{}", 400, "model: wanted a value, got nothing"),
         ("POST", COMPLETIONS, b"[" * 5000, 400, ""),
+        ("POST", COMPLETIONS, b"[" * 100_000, 400, "body: wanted JSON, got an error: maximum"),
+        ("POST", COMPLETIONS, b'"\xff"', 400, "body: wanted JSON, got an error: 'utf-8' codec can"),
+        ("POST", COMPLETIONS, b"9" * 5000, 400, "body: wanted JSON, got an error: Exceeds the lim"),
         ("GET", COMPLETIONS, b"", 405, "GET /v1/completions: wanted an endpoint of this server: M"),
         ("GET", "/v2", b"", 404, "GET /v2: wanted an endpoint of this server: Not Found"),
         ("GET", "/v1/models/big", b"", 404, "model: wanted one of tiny, got 'big'"),
@@ -152,6 +165,15 @@ def test_what_is_no_request(server, method, path, content, status, message):
     response = server.client.request(method, path, content=content, headers=headers)
     assert response.status_code == status
     assert response.json()["error"]["message"].startswith(message)
+
+
+@pytest.mark.parametrize("headers", [{}, {"content-type": "application/x-www-form-urlencoded"}])
+def test_a_body_of_another_type(server, headers):
+    """Such as curl sends where it is not told."""
+    response = server.client.post(COMPLETIONS, content=b'{"model": "tiny"}', headers=headers)
+    assert response.status_code == 400
+    message = "Content-Type: wanted application/json, got another type or none"
+    assert response.json()["error"]["message"] == message
 
 
 def test_a_model_that_is_not_there(server):
@@ -170,6 +192,9 @@ def test_a_key_is_wanted_of_who_uses_a_model(make_generator, make_server):
         response = get("/v1/models", headers=given)
         assert response.status_code == 401
         assert response.json()["error"]["code"] == "invalid_api_key"
+    json = {"content-type": "application/json"}
+    response = server.client.post(COMPLETIONS, content=b"{", headers=json)  # which is not read
+    assert response.status_code == 401
     for given in ("Bearer one", "bearer zwölf"):
         assert get("/v1/models", headers={"authorization": given.encode()}).status_code == 200
 

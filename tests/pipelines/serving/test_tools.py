@@ -100,6 +100,19 @@ def test_only_one_call_where_several_are_not_wanted(make_script):
         assert (functions(message), reason) == ([("cut", '{"n":  1}')], "tool_calls")
 
 
+def test_the_template_for_tools_shows_how_calls_are_written(make_script, folder):
+    named = [
+        {"name": "default", "template": "{{ messages[0].content }}"},
+        {"name": "tool_use", "template": CHAT},
+    ]
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": named}))
+    server, script = make_script()
+    script.say(CALLS)
+    message, reason = answer(server)
+    assert (len(functions(message)), reason) == (2, "tool_calls")
+
+
 def test_log_probabilities_of_a_call_are_all_told(make_script):
     server, script = make_script()
     counts = []
