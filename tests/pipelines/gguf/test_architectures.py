@@ -8,7 +8,6 @@ from gguf_files import apart, rounded, write
 from heddle.pipelines import weights
 from heddle.pipelines.checkpoint import GgufCheckpoint
 from heddle.pipelines.gguf import config as gguf_config
-from heddle.pipelines.gguf.file import GgufFile
 from heddle.pipelines.gguf.weights import stored
 from heddle.pipelines.language_model import build
 from heddle.pipelines.models.decoder.config import DecoderConfig
@@ -291,7 +290,7 @@ def test_scores_of_experts_that_a_file_does_not_name(make):
 def test_groups_of_experts_that_a_file_does_not_name(make):
     """Older files have none of these keys, and llama.cpp no groups there."""
     found, *_ = make("deepseek_v3")
-    file = GgufFile.read(found.file)
+    file = weights.GgufFile.read(found.file)
     for key in ("expert_group_count", "expert_group_used_count", "expert_weights_scale"):
         del file.values[f"deepseek2.{key}"]
     experts = DecoderConfig.of(gguf_config.values_of(file)).experts
@@ -314,9 +313,8 @@ def test_what_a_parallel_layer_says(make):
 
 def test_keys_of_latents_without_values(make):
     found, *_ = make("deepseek_v3", {"attention_bias": False, "v_head_dim": 20})
-    file = GgufFile.read(found.file)
+    file = weights.GgufFile.read(found.file)
     del file.tensors["blk.0.attn_v_b.weight"]
-    with pytest.raises(
-        ArtifactError, match=r"kv_b_proj\.values: wanted one tensor \[heads, any, any\], got 0$"
-    ):
+    text = r"kv_b_proj\.values: wanted one tensor \[heads, any, any\], got 0$"
+    with pytest.raises(ArtifactError, match=text):
         stored(file)
