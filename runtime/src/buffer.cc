@@ -57,7 +57,7 @@ bool Storage::counted() const {
 Storage::~Storage() {
   if (counted()) device_->memory().remove(static_cast<MemoryKind>(kind_), size_);
   if (uses_ == nullptr) {
-    if (owner_ == nullptr) device_->release(data_, {}, {});
+    if (owner_ == nullptr) device_->release(data_, {}, {}, false);
     return;
   }
   std::vector<std::shared_ptr<Event>> after = uses_->all();
@@ -65,10 +65,7 @@ Storage::~Storage() {
     for (const std::shared_ptr<Event>& event : after) event->hold(owner_);
     return;
   }
-  if (uses_->handed_out()) {
-    if (auto event = device_->record_shared()) after.push_back(std::move(event));
-  }
-  device_->release(data_, uses_->stream(), after);
+  device_->release(data_, uses_->stream(), std::move(after), uses_->handed_out());
 }
 
 Buffer::Buffer(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape)

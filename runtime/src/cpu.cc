@@ -44,7 +44,7 @@ void* CpuDevice::allocate(size_t size) {
   return data;
 }
 
-void CpuDevice::release(void* data, Stream, const std::vector<std::shared_ptr<Event>>&) noexcept {
+void CpuDevice::release(void* data, Stream, std::vector<std::shared_ptr<Event>>, bool) noexcept {
   std::free(data);
 }
 

@@ -60,6 +60,7 @@ CudaDevice::CudaDevice(int index) : context_(std::make_shared<PrimaryContext>(in
 
 CudaDevice::~CudaDevice() {
   settle(nullptr);
+  release_kept(false);
   if (driver().context_push(context_->handle()) != kSuccess) return;
   close();
   Context popped;
@@ -112,11 +113,13 @@ std::shared_ptr<Event> CudaDevice::record(Stream stream) {
   return CudaEvent::record(*this, stream);
 }
 
+// Null where the device is lost, or where somebody captures a stream that waits for the default
+// one: then the driver refuses to be asked for that ("CUDA Driver API", cuStreamIsCapturing).
 std::shared_ptr<Event> CudaDevice::record_shared() noexcept {
   try {
     return record(stream(legacy_stream()));
   } catch (const Error&) {
-    return nullptr;  // the device is lost
+    return nullptr;
   }
 }
 

@@ -40,6 +40,7 @@ bool CudaDevice::is_over(CudaEvent& event) const {
 }
 
 void CudaDevice::retire() {
+  release_kept(true);
   std::vector<std::shared_ptr<CudaEvent>> fronts;
   {
     std::lock_guard lock(mutex_);

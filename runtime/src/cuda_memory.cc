@@ -73,8 +73,17 @@ void* CudaDevice::allocate(size_t size, Stream stream) {
   return allocate_on(size, queue(stream));
 }
 
-void CudaDevice::release(void* data, Stream stream,
-                         const std::vector<std::shared_ptr<Event>>& after) noexcept {
+void CudaDevice::release(void* data, Stream stream, std::vector<std::shared_ptr<Event>> after,
+                         bool handed_out) noexcept {
+  if (handed_out) {
+    if (std::shared_ptr<Event> event = record_shared()) {
+      after.push_back(std::move(event));
+    } else if (!lost_.load(std::memory_order_acquire)) {
+      std::lock_guard lock(mutex_);
+      kept_.push_back({data, stream, std::move(after)});
+      return;
+    }
+  }
   if (data == nullptr || driver().context_push(context_->handle()) != kSuccess) return;
   const bool ours = pool_ != nullptr && same_stream(this, after);
   const StreamHandle last = after.empty() ? queue(stream) : ours ? stream_ : frees_;
@@ -99,6 +108,15 @@ void CudaDevice::release(void* data, Stream stream,
   }
   Context popped;
   driver().context_pop(&popped);
+}
+
+void CudaDevice::release_kept(bool handed_out) noexcept {
+  std::vector<Kept> kept;
+  {
+    std::lock_guard lock(mutex_);
+    kept.swap(kept_);
+  }
+  for (Kept& each : kept) release(each.data, each.stream, std::move(each.after), handed_out);
 }
 
 size_t CudaDevice::reserved() {

@@ -88,7 +88,7 @@ TEST_CASE("calls: memory of a device by way of its own class") {
   CpuDevice device({1, false, 0});
   void* data = device.allocate(64, Stream());
   CHECK(data != nullptr);
-  device.release(data, {}, {});
+  device.release(data, {}, {}, false);
 }
 
 TEST_CASE("calls: the dtype of a C++ number") {

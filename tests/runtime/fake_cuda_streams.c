@@ -35,6 +35,12 @@ static Stream* find(void* handle) {
   return number >= FIRST && number < stream_count && streams[number].live ? &streams[number] : NULL;
 }
 
+/* Whether the default stream waits for one that is captured: it is refused then. */
+static int is_implied(void* stream) {
+  const Stream* other = capturing ? find(captured) : NULL;
+  return stream == (void*)LEGACY && other && other->blocking;
+}
+
 int device_of_stream(long stream) { return streams[stream].device; }
 
 static void run_until(long stream, long position);
@@ -135,6 +141,7 @@ OUT Result cuStreamGetId(void* stream, unsigned long long* id) {
 OUT Result cuStreamIsCapturing(void* stream, int* status) {
   if (told("cuStreamIsCapturing")) return 1;
   if (!find(stream)) return 400;
+  if (is_implied(stream)) return 906;
   *status = capturing && stream == captured;
   return 0;
 }
@@ -185,6 +192,7 @@ OUT Result cuEventDestroy_v2(long event) {
 OUT Result cuEventRecord(long event, void* stream) {
   say("record %ld %ld\n", event, (long)(uintptr_t)stream, 0);
   if (told("cuEventRecord")) return 1;
+  if (is_implied(stream)) return 906;
   if (current_device() < 0) return 201;
   pthread_mutex_lock(&lock);
   Stream* s = find(stream);

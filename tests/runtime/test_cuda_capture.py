@@ -41,3 +41,29 @@ def test_what_another_thread_captures_bars_nothing(python, make_cuda):
         make_cuda("double"),
     )
     assert out == "False [0. 2. 4. 6.] False\n"
+
+
+def test_memory_that_was_handed_out_waits_for_the_end_of_a_capture(python, make_cuda):
+    """Others may use it on streams that the driver tells nothing of meanwhile."""
+    out, _ = python(
+        """
+        model, handle, graph = load(), ctypes.c_void_p(), ctypes.c_void_p()
+        y, z = model.execute(x)[0], model.execute(x)[0]
+        print(y.__cuda_array_interface__["shape"], z.to_numpy())
+        fake.cuCtxPushCurrent_v2(ctypes.c_void_p(1))
+        print(fake.cuStreamCreate(ctypes.byref(handle), 0), fake.cuStreamBeginCapture_v2(handle, 1))
+        live = [fake.fake_bytes()]
+        del y, z
+        for end in (lambda: None, lambda: fake.cuStreamEndCapture(handle, ctypes.byref(graph))):
+            end()
+            model.execute(x)[0].synchronize()
+            fake.fake_catch_up()
+            live.append(fake.fake_bytes())
+        print(live[0] - live[1] == live[1] - live[2] > 0)
+        fake.cuGraphDestroy(graph)
+        fake.cuStreamDestroy_v2(handle)
+        fake.cuCtxPopCurrent_v2(ctypes.byref(handle))
+        """,
+        make_cuda("double"),
+    )
+    assert out.splitlines() == ["(4,) [0. 2. 4. 6.]", "0 0", "True"]

@@ -26,7 +26,7 @@ class CpuDevice final : public Device {
   int index() const override { return 0; }
   using Device::allocate;
   void* allocate(size_t size) override;
-  void release(void* data, Stream, const std::vector<std::shared_ptr<Event>>&) noexcept override;
+  void release(void* data, Stream, std::vector<std::shared_ptr<Event>>, bool) noexcept override;
   void copy_from_host(void* target, const void* source, size_t size) override;
   void copy_to_host(void* target, const void* source, size_t size) override;
   void copy(const Storage& source, const Storage& target, size_t size) override;

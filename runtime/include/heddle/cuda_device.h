@@ -33,15 +33,14 @@ class CudaDevice final : public heddle::Device, public std::enable_shared_from_t
   int index() const override { return info().index; }
   void* allocate(size_t size) override;
   void* allocate(size_t size, Stream stream) override;
-  void release(void* data, Stream stream,
-               const std::vector<std::shared_ptr<Event>>& after) noexcept override;
+  void release(void* data, Stream stream, std::vector<std::shared_ptr<Event>> after,
+               bool handed_out) noexcept override;
   void copy_from_host(void* target, const void* source, size_t size) override;
   void copy_to_host(void* target, const void* source, size_t size) override;
   void copy(const Storage& source, const Storage& target, size_t size) override;
   void clear(void* data, size_t size, Stream stream) override;
   Stream stream(void* handle) override;
   std::shared_ptr<Event> record(Stream stream) override;
-  std::shared_ptr<Event> record_shared() noexcept override;
   void synchronize(Stream stream) override;
   MemoryCounters& memory() override { return memory_; }
   size_t reserved() override;
@@ -93,8 +92,17 @@ class CudaDevice final : public heddle::Device, public std::enable_shared_from_t
   int shared_limit() const { return shared_limit_; }
 
  private:
+  /// Memory that was handed out and has to wait until others' work can be recorded.
+  struct Kept {
+    void* data;
+    Stream stream;
+    std::vector<std::shared_ptr<Event>> after;
+  };
+
   void open_pool();
   void close() noexcept;
+  std::shared_ptr<Event> record_shared() noexcept;
+  void release_kept(bool handed_out) noexcept;
   Result try_allocate(Address* address, size_t size, StreamHandle stream) const;
   void* allocate_on(size_t size, StreamHandle stream);
   void share_pool(const CudaDevice& reader);
@@ -116,6 +124,7 @@ class CudaDevice final : public heddle::Device, public std::enable_shared_from_t
   mutable std::string loss_;
   std::map<uint64_t, std::deque<std::shared_ptr<CudaEvent>>> in_flight_;  // by stream
   std::vector<std::shared_ptr<CudaEvent>> refused_;                       // and nobody was told
+  std::vector<Kept> kept_;
   std::set<int> readers_;  // devices that may read the pool
 };
 

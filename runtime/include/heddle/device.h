@@ -84,9 +84,10 @@ class Device {
   virtual void* allocate(size_t size, Stream) { return allocate(size); }
 
   /// Gives memory back once `after` is reached; of memory that was never used, once `stream`, with
-  /// which it was allocated, gets there.
-  virtual void release(void* data, Stream stream,
-                       const std::vector<std::shared_ptr<Event>>& after) noexcept = 0;
+  /// which it was allocated, gets there. Where it was `handed_out`, others' streams that wait for
+  /// the driver's default stream get where they are now before that.
+  virtual void release(void* data, Stream stream, std::vector<std::shared_ptr<Event>> after,
+                       bool handed_out) noexcept = 0;
 
   /// Copies between host and device; finished at return. The device's memory is in nobody's use,
   /// and no other work is waited for.
@@ -105,10 +106,6 @@ class Device {
 
   /// The point up to which `stream` was given work; null on a CPU, which has done it.
   virtual std::shared_ptr<Event> record(Stream) { return nullptr; }
-
-  /// The point up to which others' streams that wait for the driver's default stream were given
-  /// work; for memory that was handed out. Null where there is no such point.
-  virtual std::shared_ptr<Event> record_shared() noexcept { return nullptr; }
 
   /// Waits for all work queued on `stream`. Throws an input error where a call there refused values
   /// and nobody was told yet.
