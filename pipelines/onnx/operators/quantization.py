@@ -34,12 +34,14 @@ def _scales(node: Node) -> tuple[TensorValue, TensorValue | None]:
     return _along(node, x, node(1), axis), zero
 
 
-def dequantized(x: TensorValue, scale: TensorValue, zero: TensorValue | None) -> TensorValue:
-    """`(x - zero point) * scale`, in the dtype of the scale."""
+def dequantized(
+    x: TensorValue, scale: TensorValue, zero: TensorValue | None, dtype: DType | None = None
+) -> TensorValue:
+    """`(x - zero point) * scale`, in a dtype; None: that of the scale."""
     factor = at_least_float32(scale)  # float16 ends below 2**16
     whole = ops.cast(x, factor.dtype)
     result = (whole if zero is None else whole - ops.cast(zero, factor.dtype)) * factor
-    return ops.cast(result, scale.dtype)
+    return ops.cast(result, scale.dtype if dtype is None else dtype)
 
 
 def saturated(x: TensorValue, zero: TensorValue | None, dtype: DType) -> TensorValue:
@@ -55,7 +57,8 @@ def saturated(x: TensorValue, zero: TensorValue | None, dtype: DType) -> TensorV
 @operator("DequantizeLinear", domain="com.microsoft")
 def dequantize(node: Node) -> TensorValue:
     """`(x - zero point) * scale`."""
-    return dequantized(node(0), *_scales(node))
+    dtype = node.dtype("output_dtype") if node["output_dtype"] else None
+    return dequantized(node(0), *_scales(node), dtype)
 
 
 @operator("QuantizeLinear")

@@ -54,6 +54,12 @@ def test_integers_that_the_dtype_of_their_scale_lacks(x, zero, scale, wanted):
     np.testing.assert_allclose(y, wanted, rtol=2e-3)
 
 
+def test_floats_of_another_dtype_than_their_scale():
+    given = [np.array([100000, -3], np.int32), np.array(0.5, np.float16)]
+    wanted = np.array([50000, -1.5], np.float32)
+    check("DequantizeLinear <output_dtype = 1> (x0, x1)", given, wanted, opset=23)
+
+
 @pytest.mark.parametrize("dtype", ["int8", "int64"])
 def test_remainders_with_the_sign_of_what_is_divided(dtype):
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
