@@ -98,6 +98,8 @@ class _Fuser:
     def take_gates(self) -> None:
         """Puts a product into the group of another one of its left side that alone reads it."""
         for group in self.grouping.groups:
+            if group.root is None or self.grouping.of(m.result(group.root)) != group:
+                continue  # It has become a gate meanwhile.
             read = {g for op in group.after for g in self.grouping.producers(op)} - {group}
             for gate in sorted(read, key=lambda g: g.number):
                 if self._is_gate(gate, group) and self._fits(grown := group.with_gate(gate)):

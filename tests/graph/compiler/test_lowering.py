@@ -42,9 +42,18 @@ def test_every_pass_keeps_the_meaning_of_random_graphs(random_graphs, kind):
     check()
 
 
+def gate_with_a_gate(x, a, b, c):
+    """The second product is the gate of the first one, and reads the third one's result itself."""
+    first, third, second = x @ a, x @ b, x @ c
+    second = second * third
+    wide = (ops.cast(first, F32) + 1.0) * ops.cast(second, F32)
+    return wide + ops.cast(first * second, F32)
+
+
 PRODUCTS = {
     "a gate beside another": lambda x, a, b, c: ops.sigmoid(x @ a) * (x @ b) + x @ c,
     "a gate of a gate": lambda x, a, b, c: (x @ a) * (x @ b) + (x @ c) * (x @ a.T),
+    "a gate that could have a gate": gate_with_a_gate,
     "a transposed value by itself": lambda x, a, b, c: ops.transpose(a, 0, 1) @ a.T,
     "a transposed value by itself, and another": lambda x, a, b, c: a.T @ a.T + b @ a.T,
 }
