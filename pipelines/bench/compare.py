@@ -18,7 +18,7 @@ class Verdict:
     """What became of a case from A to B.
 
     `word` is FASTER, SLOWER, SAME, UNSURE; GONE or NEW where one run lacks the case; BROKEN where
-    B has an error, or a wrong result, and A has not, or lacks the case. `change` is B's median over
+    B has an error, or a wrong result, or no figures any more. `change` is B's median over
     A's, with the least and the greatest value that both intervals allow; `p` is adjusted for all
     cases.
     """
@@ -55,7 +55,8 @@ def compare(a: Iterable[Row], b: Iterable[Row], tolerance: float, impl: str) -> 
         elif key in found:
             verdicts.append(_judge(row, after[key], found[key], tolerance))
         else:
-            verdicts.append(Verdict(after[key], "BROKEN" if _good(row) else "UNSURE"))
+            broken = failed(after[key]) or _good(row)
+            verdicts.append(Verdict(after[key], "BROKEN" if broken else "UNSURE"))
     new = [row for key, row in after.items() if key not in before]
     return verdicts + [Verdict(row, "BROKEN" if failed(row) else "NEW") for row in new]
 

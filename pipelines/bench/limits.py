@@ -235,9 +235,12 @@ def known() -> dict[int | str, Limits]:
         content = json.loads(file.read_text()) if file else {}
     except (OSError, json.JSONDecodeError):
         return {}
-    if content.get("schema") != SCHEMA:
+    try:
+        if content["schema"] != SCHEMA:
+            return {}
+        return {row.get("gpu") or row["threads"]: row for row in content["limits"]}
+    except (AttributeError, KeyError, TypeError):
         return {}
-    return {row.get("gpu") or row["threads"]: row for row in content["limits"]}
 
 
 def of(threads: int, again: bool = False) -> Limits:

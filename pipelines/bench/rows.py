@@ -6,8 +6,9 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from stat import S_ISREG
 from types import TracebackType
 from typing import Any
 
@@ -26,6 +27,7 @@ class Writer:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        self._is_stream = not S_ISREG(os.fstat(self._file).st_mode)
         self._mend()
 
     def write(self, row: Row, environment: Row) -> None:
@@ -34,12 +36,13 @@ class Writer:
         Raises:
             OSError: The disk is full, or fails; it names the file.
         """
-        line = json.dumps({"schema": SCHEMA, **row, "environment": environment}) + "\n"
+        line = _json({"schema": SCHEMA, **row, "environment": environment}) + "\n"
         contents, end = line.encode(), os.fstat(self._file).st_size
         try:
             while contents:  # What a full disk took in part, it refuses the rest of.
                 contents = contents[os.write(self._file, contents) :]
-            os.fsync(self._file)
+            with suppress(OSError) if self._is_stream else nullcontext():
+                os.fsync(self._file)
         except OSError as error:
             with suppress(OSError):
                 os.ftruncate(self._file, end)
@@ -48,6 +51,8 @@ class Writer:
 
     def _mend(self) -> None:
         """Ends the line that another run left unfinished, so that it stays one bad line."""
+        if self._is_stream:
+            return
         if self.path.stat().st_size and not self.path.read_bytes().endswith(b"\n"):
             os.write(self._file, b"\n")
 
@@ -61,6 +66,12 @@ class Writer:
         traceback: TracebackType | None,
     ) -> None:
         os.close(self._file)
+
+
+def _json(row: Row) -> str:
+    """A row. Numbers that are not finite, as the error of a NaN, are texts: JSON lacks them."""
+    finite = json.loads(json.dumps(row), parse_constant=str)
+    return json.dumps(finite, allow_nan=False)
 
 
 def read(path: Path) -> tuple[list[Row], int]:
@@ -126,6 +137,10 @@ RATES = ("gb_s", "gb_s_share", "tflop_s", "tflop_s_share")
 """What a row has so many times more of where its time is so many times less."""
 
 
+OF_ONE_RUN = ("ratio", "p95_us")
+"""What says nothing of several runs' turns together."""
+
+
 def failed(row: Row) -> bool:
     """Whether a row is of a wrong result, or lacks figures that it should have."""
     return row["status"] not in ("ok", "missing")
@@ -143,7 +158,8 @@ def _joined(a: Row, b: Row) -> Row:
     rates = {name: b[name] * b["time_us"] / middle for name in RATES if b.get(name)}
     flags = list(dict.fromkeys((*a["flags"], *b["flags"])))
     times = {"time_us": middle, "ci_us": interval, "turns_us": turns}
-    return {**b, **times, **rates, "flags": flags}
+    kept = {name: value for name, value in b.items() if name not in OF_ONE_RUN}
+    return {**kept, **times, **rates, "flags": flags}
 
 
 def timed(rows: Iterable[Row]) -> Iterator[Row]:

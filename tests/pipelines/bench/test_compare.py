@@ -53,14 +53,16 @@ def test_many_cases_need_more_evidence():
 def test_cases_that_are_gone_new_or_broken():
     broken = {**row(name="log"), "status": "wrong"}
     before = [row(name="abs"), row(name="log"), row(name="neg", status="error")]
+    before += [row(name="tan", status="wrong")]
     after = [broken, row(name="neg"), row(name="sin"), row(name="abs", impl="numpy")]
-    after += [row(name="cos", status="wrong")]
+    after += [row(name="cos", status="wrong"), row(name="tan", status="wrong")]
     verdicts = compare(before, after, 0.03, "heddle")
     words = {verdict.row["name"]: (verdict.word, verdict.bad) for verdict in verdicts}
     assert words == {
         "abs": ("GONE", True),
         "log": ("BROKEN", True),
         "neg": ("UNSURE", False),
+        "tan": ("BROKEN", True),
         "sin": ("NEW", False),
         "cos": ("BROKEN", True),
     }

@@ -229,7 +229,7 @@ def test_where_others_are_always_busy_limits_are_settled_after_some_tries(asked,
 
 def test_damaged_or_older_files_are_no_limits(asked):
     limits.of(1)
-    for text in ("{", '{"schema": 0, "limits": []}'):
+    for text in ("{", "[]", '{"schema": 0, "limits": []}', '{"schema": 1, "limits": [{}]}'):
         limits.path().write_text(text)
         assert limits.known() == {}
 

@@ -1,6 +1,8 @@
 """Rows on disk, beside the limits, and compared; no kernel runs here."""
 
 import json
+import math
+import os
 import resource
 
 import pytest
@@ -72,6 +74,29 @@ def test_a_device_without_space():
         writer.write({"name": "a"}, MACHINE)
 
 
+def test_rows_go_into_a_pipe():
+    """Which is no file that could be brought to a disk."""
+    reads, writes = os.pipe()
+    with rows.Writer(rows.Path(f"/dev/fd/{writes}")) as writer:
+        for name in "ab":
+            writer.write({"name": name}, MACHINE)
+    os.close(writes)
+    with open(reads) as lines:
+        assert [json.loads(line)["name"] for line in lines] == ["a", "b"]
+
+
+def test_an_error_that_is_not_finite_is_a_text(tmp_path):
+    path = tmp_path / "run.jsonl"
+    with rows.Writer(path) as writer:
+        writer.write({"name": "a", "max_error": math.inf}, MACHINE)
+
+    def refuse(name):
+        raise AssertionError(name)
+
+    found = json.loads(path.read_text(), parse_constant=refuse)
+    assert found["max_error"] == "Infinity"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -90,6 +115,7 @@ def test_files_that_are_no_rows(tmp_path, text, message):
 def test_rows_of_one_case_are_pooled():
     first = row(turns_us=[1.0] * 9, time_us=1.0, flags=["busy"])
     second = row(turns_us=[2.0] * 7, time_us=2.0, flags=["noisy"], gb_s=10.0, gb_s_share=0.2)
+    second |= {"ratio": 4.0, "p95_us": 2.5}
     other, lost = row(threads=1), {**row(cache="warm"), "status": "error"}
     del lost["time_us"]
     found = list(rows.pooled([first, other, second, lost]).values())
@@ -97,6 +123,7 @@ def test_rows_of_one_case_are_pooled():
     assert (found[0]["time_us"], found[0]["ci_us"]) == (1.0, [1.0, 2.0])
     assert (found[0]["gb_s"], found[0]["gb_s_share"]) == (20.0, 0.4)
     assert found[0]["flags"] == ["busy", "noisy"]
+    assert not {"ratio", "p95_us"} & found[0].keys()
     assert found[1]["turns_us"] == other["turns_us"]
     assert list(rows.timed(found)) == found[:2]
 
