@@ -133,7 +133,8 @@ def constant_values(value: Any, dtype: DType | None) -> tuple[np.ndarray[Any, An
         raise GraphError(f"wanted a DType, got {dtype!r}")
     if numbers:
         finite = np.isfinite(array)
-        for some, extremes in ((array[finite], (np.min, np.max)), (array[~finite], (np.max,))):
-            for extreme in extremes if some.size else ():
-                check_fits(extreme(some).item(), dtype)
+        some = array[finite]
+        ends = [some.min(), some.max()] if some.size else []
+        for number in (*ends, *array[~finite][:1]):
+            check_fits(number.item(), dtype)
     return held(array, dtype), dtype

@@ -1,4 +1,4 @@
-"""The JSON files beside a model's weights: read, and refused, in one way."""
+"""JSON: files beside a model's weights, read and refused in one way, and what it can hold."""
 
 from __future__ import annotations
 
@@ -40,3 +40,8 @@ def _read(path: Path, wanted: str, refusal: Refusal) -> Any:
         raise refusal(f"{path}: wanted a JSON {wanted}, got an error: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise refusal(f"{path}: wanted a JSON {wanted}, got no JSON: {error}") from None
+
+
+def finite(value: Any, instead: Callable[[str], Any]) -> Any:
+    """`value` as JSON holds it; numbers that are not finite, which it lacks, by `instead(name)`."""
+    return json.loads(json.dumps(value), parse_constant=instead)

@@ -37,7 +37,8 @@ def emit_blocks(frame: host.Frame, kind: type[Tasks]) -> None:
         avx2_narrow.emit_blocks(frame, kind)
         return
     lanes = host.lanes_for(frame.machine, ["float32"])
-    tasks, product = kind(frame, lanes, "float32"), narrow.Product(frame, lanes)
+    tasks = kind(frame, lanes, "float32")
+    product = narrow.Product(tasks)
     if not product.in_tiles:
         narrow.emit_blocks(tasks, product)
         return

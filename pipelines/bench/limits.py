@@ -231,15 +231,13 @@ def path() -> Path | None:
 def known() -> dict[int | str, Limits]:
     """The limits that are kept, by number of threads, or by a GPU's name."""
     file = path()
-    try:
-        content = json.loads(file.read_text()) if file else {}
-    except (OSError, json.JSONDecodeError):
+    if file is None:
         return {}
     try:
-        if content["schema"] != SCHEMA:
-            return {}
-        return {row.get("gpu") or row["threads"]: row for row in content["limits"]}
-    except (AttributeError, KeyError, TypeError):
+        content = json.loads(file.read_text())
+        rows = content["limits"] if content["schema"] == SCHEMA else []
+        return {row.get("gpu") or row["threads"]: row for row in rows}
+    except (OSError, json.JSONDecodeError, AttributeError, KeyError, TypeError):
         return {}
 
 

@@ -6,13 +6,14 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from stat import S_ISREG
 from types import TracebackType
 from typing import Any
 
 from heddle.pipelines.bench.statistics import median_interval
+from heddle.pipelines.json_files import finite
 from heddle.runtime.errors import InputError
 
 SCHEMA = 1
@@ -27,7 +28,7 @@ class Writer:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        self._is_stream = not S_ISREG(os.fstat(self._file).st_mode)
+        self._is_file = S_ISREG(os.fstat(self._file).st_mode)
         self._mend()
 
     def write(self, row: Row, environment: Row) -> None:
@@ -36,12 +37,14 @@ class Writer:
         Raises:
             OSError: The disk is full, or fails; it names the file.
         """
-        line = _json({"schema": SCHEMA, **row, "environment": environment}) + "\n"
+        # The error of a result that is no number is not finite.
+        made = finite({"schema": SCHEMA, **row, "environment": environment}, instead=str)
+        line = json.dumps(made) + "\n"
         contents, end = line.encode(), os.fstat(self._file).st_size
         try:
             while contents:  # What a full disk took in part, it refuses the rest of.
                 contents = contents[os.write(self._file, contents) :]
-            with suppress(OSError) if self._is_stream else nullcontext():
+            if self._is_file:  # a pipe has no disk
                 os.fsync(self._file)
         except OSError as error:
             with suppress(OSError):
@@ -51,8 +54,6 @@ class Writer:
 
     def _mend(self) -> None:
         """Ends the line that another run left unfinished, so that it stays one bad line."""
-        if self._is_stream:
-            return
         if self.path.stat().st_size and not self.path.read_bytes().endswith(b"\n"):
             os.write(self._file, b"\n")
 
@@ -66,12 +67,6 @@ class Writer:
         traceback: TracebackType | None,
     ) -> None:
         os.close(self._file)
-
-
-def _json(row: Row) -> str:
-    """A row. Numbers that are not finite, as the error of a NaN, are texts: JSON lacks them."""
-    finite = json.loads(json.dumps(row), parse_constant=str)
-    return json.dumps(finite, allow_nan=False)
 
 
 def read(path: Path) -> tuple[list[Row], int]:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from heddle.pipelines.json_files import finite
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -39,8 +41,8 @@ def stdin() -> TextIO:
 
 def print_json(value: Any) -> None:
     """One JSON document on stdout; numbers that are not finite, which JSON lacks, are null."""
-    finite = json.loads(json.dumps(value), parse_constant=lambda name: None)
-    click.echo(json.dumps(finite, indent=2, ensure_ascii=False))
+    made = finite(value, instead=lambda name: None)
+    click.echo(json.dumps(made, indent=2, ensure_ascii=False))
 
 
 def table(

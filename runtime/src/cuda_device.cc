@@ -60,7 +60,7 @@ CudaDevice::CudaDevice(int index) : context_(std::make_shared<PrimaryContext>(in
 
 CudaDevice::~CudaDevice() {
   settle(nullptr);
-  release_kept(false);
+  for (Kept& each : kept_) release(each.data, each.stream, std::move(each.after), false);
   if (driver().context_push(context_->handle()) != kSuccess) return;
   close();
   Context popped;

@@ -40,12 +40,14 @@ bool CudaDevice::is_over(CudaEvent& event) const {
 }
 
 void CudaDevice::retire() {
-  release_kept(true);
   std::vector<std::shared_ptr<CudaEvent>> fronts;
+  std::vector<Kept> kept;
   {
     std::lock_guard lock(mutex_);
+    kept.swap(kept_);
     for (const auto& [id, queued] : in_flight_) fronts.push_back(queued.front());
   }
+  for (Kept& each : kept) release(each.data, each.stream, std::move(each.after), true);
   while (!fronts.empty()) {
     std::shared_ptr<CudaEvent> event = std::move(fronts.back());
     fronts.pop_back();

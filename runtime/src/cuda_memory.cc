@@ -110,15 +110,6 @@ void CudaDevice::release(void* data, Stream stream, std::vector<std::shared_ptr<
   driver().context_pop(&popped);
 }
 
-void CudaDevice::release_kept(bool handed_out) noexcept {
-  std::vector<Kept> kept;
-  {
-    std::lock_guard lock(mutex_);
-    kept.swap(kept_);
-  }
-  for (Kept& each : kept) release(each.data, each.stream, std::move(each.after), handed_out);
-}
-
 size_t CudaDevice::reserved() {
   if (pool_ == nullptr) return memory_.live();
   Current current(*context_);

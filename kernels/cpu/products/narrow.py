@@ -63,7 +63,7 @@ def together(m: Expr, machine: Machine) -> Expr:
 
 def emit_blocks(tasks: Tasks, product: Product) -> None:
     """Emits the products of all blocks."""
-    high = product.high(tasks.heights)
+    high = product.high
     if not high:
         panels.emit_blocks(tasks, product.multiply)
         return
@@ -76,16 +76,21 @@ def emit_blocks(tasks: Tasks, product: Product) -> None:
         with emit.when(emit.compare("less", emit.as_index(first), end)):
             product.turn(rows)
         for block in tasks.written(rows, first, end, sums):
-            product.multiply_high(block, high, sums)
+            product.multiply_high(block, sums)
         for panel in emit.loop(end, last):
             product.multiply(tasks, tasks.block(rows, panel), sums)
 
 
 class Product:
-    """The sums of blocks of rows; made in the function's entry block."""
+    """The sums of blocks of the rows of tasks; made in the function's entry block.
 
-    def __init__(self, frame: host.Frame, lanes: int) -> None:
-        spec = frame.spec
+    Attributes:
+        in_tiles: Whether most rows are multiplied in tiles of AMX, not here.
+        high: How many rows are multiplied by half a panel at a time, from the most on.
+    """
+
+    def __init__(self, tasks: Tasks) -> None:
+        frame, lanes, spec = tasks.frame, tasks.lanes, tasks.frame.spec
         a, weights = spec.operands[:2]
         self._frame, self._lanes = frame, lanes
         self.right: Reader = RIGHT[weights.dtype](frame, lanes)
@@ -108,6 +113,12 @@ class Product:
         keeps = self._pairs and not self.in_tiles
         self._kept = Pairs(self._stretch, lanes) if keeps else None
         self._turned: Turned | None = None
+        self.high = range(0)
+        high = [height for height in tasks.heights if self._most < height <= turned.ROWS]
+        if high and not self.in_tiles and turned.fits(k, self._pairs):
+            assert isinstance(k, int)
+            self._turned = Turned(frame, k, self._pairs)
+            self.high = range(max(high), min(high) - 1, -1)
 
     def stage(self, rows: Rows) -> None:
         """Puts the one row on the stack, if it is multiplied as float32."""
@@ -119,24 +130,15 @@ class Product:
             value = memory.load(self._frame.inputs[0], first, dtype, self._lanes, mask)
             memory.store(value, self._staged, place, "float32", mask)
 
-    def high(self, heights: Sequence[int]) -> range:
-        """Those of rows that are multiplied by half a panel at a time, from the greatest on."""
-        high = [height for height in heights if self._most < height <= turned.ROWS]
-        if not high or not turned.fits(self._k, self._pairs):
-            return range(0)
-        assert isinstance(self._k, int)
-        self._turned = Turned(self._frame, self._k, self._pairs)
-        return range(max(high), min(high) - 1, -1)
-
     def turn(self, rows: Rows) -> None:
         """Puts so many rows on the stack."""
         assert self._turned is not None
         self._turned.begin(rows)
 
-    def multiply_high(self, block: Block, heights: range, scratch: Any) -> None:
+    def multiply_high(self, block: Block, scratch: Any) -> None:
         """Emits the sums of a block of rows that are on the stack."""
         self._groups.clear(scratch, block.height)
-        for height in heights:
+        for height in self.high:
             with emit.when(emit.compare("equal", emit.as_index(block.height), height)):
                 halves = [
                     Tile(block.row, 0, height, height, block.panel, part, 1, block.column + part)

@@ -102,7 +102,6 @@ class CudaDevice final : public heddle::Device, public std::enable_shared_from_t
   void open_pool();
   void close() noexcept;
   std::shared_ptr<Event> record_shared() noexcept;
-  void release_kept(bool handed_out) noexcept;
   Result try_allocate(Address* address, size_t size, StreamHandle stream) const;
   void* allocate_on(size_t size, StreamHandle stream);
   void share_pool(const CudaDevice& reader);
