@@ -64,7 +64,10 @@ PEERS = [
         Work(f"attention, {dtype}", "PyTorch", "attention", rows=_of(dtype=dtype))
         for dtype in ("float32", "bfloat16")
     ),
-    Work("norms, softmax, sums, moves, float32", "PyTorch", "bandwidth"),
+    Work("norms, softmax, sums, moves, float32", "PyTorch, as called", "bandwidth"),
+    Work(
+        "softmax, sums, moves, float32", "PyTorch, given its output", "bandwidth", "ratio, given it"
+    ),
 ]
 
 _SHARE = "of its limit"

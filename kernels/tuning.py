@@ -262,6 +262,17 @@ def _shape(node: Any) -> Any:
     return type(node).__name__, [pair for pair in fields if pair[1] not in (None, [])]
 
 
+def orphaned(kernels: Sequence[Kernel], tables: Sequence[Table]) -> list[str]:
+    """The rows that belong to none of `kernels`, a sentence each."""
+    known = {kernel.op for kernel in kernels}
+    return [
+        f"{_where(table, row)}: no kernel of this name has parameters"
+        for table in tables
+        for row in table.rows
+        if row.op not in known
+    ]
+
+
 def stale(kernels: Sequence[Kernel], tables: Sequence[Table]) -> list[str]:
     """What is wrong with rows of `kernels` in `tables`, a sentence each; empty where all is well.
 
@@ -273,11 +284,16 @@ def stale(kernels: Sequence[Kernel], tables: Sequence[Table]) -> list[str]:
         for kernel, row in ((k, r) for k in kernels for r in table.rows if r.op == k.op):
             parameters = kernel.space.parameters if kernel.space else ()
             allowed = {parameter.name: parameter.values for parameter in parameters}
-            sizes = " ".join(f"{name}={size}" for name, size in row.shape.items())
-            where = f"{table.place}.json: {row.op} {row.dtype} {sizes}"
+            where = _where(table, row)
             for name, value in row.values.items():
                 if value not in allowed.get(name, ()):
                     problems.append(f"{where}: the kernel has no {name}={value}")
             if row.sources != fingerprint(kernel):
                 problems.append(f"{where}: measured on {row.date} with other sources")
     return problems
+
+
+def _where(table: Table, row: Row) -> str:
+    """A row in words."""
+    sizes = " ".join(f"{name}={size}" for name, size in row.shape.items())
+    return f"{table.place}.json: {row.op} {row.dtype} {sizes}"

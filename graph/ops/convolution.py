@@ -47,12 +47,11 @@ def _convolved(types: Types, attrs: Attrs) -> Shape:
 
 
 def _cost(types: Types, attrs: Attrs, result: TensorType) -> Cost:
-    """A multiplication and an addition for each element of the result and of a kernel."""
-    return costs.computed(types, result, result.shape.elements * _each(types[1]) * 2)
-
-
-def _each(weights: TensorType) -> Dim:
-    return Shape(weights.shape[1:]).elements
+    """A multiplication and an addition for each element of x that a kernel is laid on."""
+    x, weights = types
+    taps = windows.taps_inside(x, _kernel(weights), attrs)
+    n, depth = weights.shape[:2]
+    return costs.computed(types, result, x.shape[0] * n * depth * taps * 2)
 
 
 _PLAIN = {"strides": (1, 1), "dilations": (1, 1), "groups": 1, "layout": "channels_last"}
@@ -144,10 +143,9 @@ def _window_product(types: Types, attrs: Attrs) -> Shape:
 
 
 def _window_cost(types: Types, attrs: Attrs, result: TensorType) -> Cost:
-    groups, channels = types[1].shape[0], types[0].shape[-1]
-    taps = int(np.prod(attrs["kernel"]))
-    each = channels * taps // groups
-    return costs.computed(types, result, result.shape.elements * each * 2)
+    x, depth = types[0], types[0].shape[-1] // types[1].shape[0]
+    taps = windows.taps_inside(x, attrs["kernel"], attrs)
+    return costs.computed(types, result, x.shape[0] * result.shape[-1] * depth * taps * 2)
 
 
 _TWICE = {"kernel": (3, 2), "strides": (2, 1), "padding": (1, 1, 0, 2), "dilations": (1, 2)}

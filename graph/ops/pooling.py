@@ -28,9 +28,11 @@ def _pooled(types: Types, attrs: Attrs) -> Shape:
 
 
 def _cost(types: Types, attrs: Attrs, result: TensorType) -> Cost:
-    """An operation for each element of the result and of a window."""
-    taps = int(np.prod(attrs["window"]))
-    return costs.computed(types, result, result.shape.elements * taps)
+    """An operation for each element of x in a window."""
+    x = types[0]
+    channels = x.shape[1 if attrs["layout"] == "channels_first" else -1]
+    taps = windows.taps_inside(x, attrs["window"], attrs)
+    return costs.computed(types, result, x.shape[0] * channels * taps)
 
 
 _FIRST = {"dilations": (1, 1), "layout": "channels_first"}
@@ -124,8 +126,10 @@ def _few_each(types: Types, attrs: Attrs) -> Shape:
 
 
 def _depth_cost(types: Types, attrs: Attrs, result: TensorType) -> Cost:
-    """A multiplication and an addition for each element of the result and row of weights."""
-    return costs.computed(types, result, result.shape.elements * _lines(types[1]) * 2)
+    """A multiplication and an addition for each element of x that a weight is laid on."""
+    x, depth = types[0], _lines(types[1]) // int(np.prod(attrs["kernel"]))
+    taps = windows.taps_inside(x, attrs["kernel"], attrs)
+    return costs.computed(types, result, x.shape[0] * x.shape[-1] * depth * taps * 2)
 
 
 @row(

@@ -12,7 +12,7 @@ import numpy as np
 
 from heddle.graph.dim import Dim
 from heddle.graph.ops.row import Array, Attrs, Types
-from heddle.graph.types import Shape
+from heddle.graph.types import Shape, TensorType
 from heddle.runtime.errors import GraphError
 
 LAYOUTS = ("channels_last", "channels_first")
@@ -84,6 +84,27 @@ def counts(sizes: Sequence[Dim], window: Sequence[int], attrs: Attrs) -> list[Di
         room = size + (before + after - attrs["dilations"][axis] * (length - 1) - 1)
         found.append(room // attrs["strides"][axis] + 1)
     return found
+
+
+def taps_inside(x: TensorType, window: Sequence[int], attrs: Attrs) -> Dim:
+    """How many elements of x all windows take together, for one channel of one of the batch.
+
+    What they take of the padding does not count; along an axis of unknown size all counts.
+    """
+    sizes, total = spatial(x.shape, attrs), Dim(1)
+    for axis, (size, count) in enumerate(zip(sizes, counts(sizes, window, attrs), strict=True)):
+        if size.static is None or count.static is None:
+            total *= count * window[axis]
+            continue
+        stride, before = attrs["strides"][axis], attrs["padding"][2 * axis]
+        inside = 0
+        for tap in range(window[axis]):
+            at = tap * attrs["dilations"][axis] - before  # of the first window
+            first = max(-(at // stride), 0)
+            last = min((size.static - 1 - at) // stride, count.static - 1)
+            inside += max(last - first + 1, 0)
+        total *= inside
+    return total
 
 
 def taps(x: Array, window: Sequence[int], attrs: Attrs, fill: float) -> list[Array]:

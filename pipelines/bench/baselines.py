@@ -146,6 +146,13 @@ def is_reference(name: str, row: OpRow) -> bool:
     return name == "numpy" and numpy_function(row) is None
 
 
+def makes_result(name: str, row: OpRow) -> bool:
+    """Whether the baseline makes a new result in each call, where others are given a place."""
+    return (
+        name == "onednn" or is_reference(name, row) or (name == "torch" and row.name in NEW_RESULTS)
+    )
+
+
 # torch
 
 
@@ -176,6 +183,7 @@ TORCH = (
     *("add", "sub", "mul", "div", "maximum", "minimum", "neg", "abs", "sqrt", "rsqrt", "exp"),
     *("expm1", "log", "log1p", "tanh", "erf", "sigmoid", "sin", "cos", "pow", "floor_divide"),
     *("floor", "ceil", "round", "logical_and", "logical_or", "logical_xor", "logical_not", "where"),
+    *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"),
 )
 """Ops that torch has by the same name, with `out`."""
 
@@ -187,12 +195,27 @@ TORCH_RENAMED = {
     "greater": "gt",
     "greater_equal": "ge",
     "mod": "remainder",
+    "left_shift": "bitwise_left_shift",
+    "right_shift": "bitwise_right_shift",
 }
+
+NEW_RESULTS = ("conv", "max_pool", "avg_pool", "layer_norm", "rms_norm", "attention")
+"""Ops whose functions take no `out` in torch."""
+
+
+def _first(x: Any) -> Any:
+    """`x` with its last axis, the channels, behind the batch, where torch wants it."""
+    return x.movedim(-1, 1)
+
+
+def _last(x: Any) -> Any:
+    """What `_first` did, undone."""
+    return x.movedim(1, -1)
 
 
 def torch_functions(torch: Any) -> dict[str, Run]:
-    """Torch's functions by op."""
-    functional = torch.nn.functional
+    """Torch's functions by op; those of `NEW_RESULTS` write to no `out`."""
+    functional, fused = torch.nn.functional, torch._C._nn
 
     def copied(source: Callable[..., Any]) -> Run:
         return lambda *xs, out, **attrs: out.copy_(source(*xs, **attrs))
@@ -203,23 +226,38 @@ def torch_functions(torch: Any) -> dict[str, Run]:
     def reduced(function: Any) -> Run:
         return lambda x, out, axis: function(x, axis, keepdim=True, out=out)
 
+    def pooled(function: Any) -> Run:
+        # No workload pads.
+        return lambda x, out, window, strides, **others: _last(function(_first(x), window, strides))
+
     return {
         **{name: getattr(torch, name) for name in TORCH},
         **{name: getattr(torch, function) for name, function in TORCH_RENAMED.items()},
-        "isnan": lambda x, out: torch.isnan(x),
-        "relu": lambda x, out: torch.relu(x),
-        "silu": lambda x, out: functional.silu(x),
-        "softplus": lambda x, out: functional.softplus(x),
-        "gelu": lambda x, out, approximate: functional.gelu(x, approximate=approximate),
+        "isnan": lambda x, out: torch.ne(x, x, out=out),
+        "relu": lambda x, out: torch.clamp_min(x, 0, out=out),
+        "silu": fused.silu,
+        "softplus": fused.softplus,
+        "gelu": fused.gelu,
         "sum": reduced(torch.sum),
         "mean": reduced(torch.mean),
         "max": reduced(torch.amax),
         "min": reduced(torch.amin),
-        "top_k_indices": lambda x, out, k: torch.topk(x, k).indices,
+        "argmax": reduced(torch.argmax),
+        "argmin": reduced(torch.argmin),
+        "cumsum": lambda x, out, axis: torch.cumsum(x, axis, out=out),
+        "top_k_indices": lambda x, out, k: (
+            torch.topk(x, k, out=(x.new_empty(out.shape), out)).indices
+        ),
         "softmax": lambda x, out, axis: torch.softmax(x, axis, out=out),
         "layer_norm": normalized(functional.layer_norm),
         "rms_norm": normalized(functional.rms_norm),
         "matmul": lambda a, b, out, precision: torch.matmul(a, b, out=out),
+        # No workload pads one side more than the other.
+        "conv": lambda x, w, out, strides, padding, dilations, groups, layout: _last(
+            functional.conv2d(_first(x), w, None, strides, padding[::2], dilations, groups)
+        ),
+        "max_pool": pooled(functional.max_pool2d),
+        "avg_pool": pooled(functional.avg_pool2d),
         # No workload has a window, or another layout than torch's.
         "attention": lambda q, k, v, out, scale, causal, window, softcap, layout: (
             functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)

@@ -253,6 +253,7 @@ def timed_row(case: Case, prepared: Prepared, name: str, timing: Timing) -> Row:
         "zeros": case.inputs == "zeros",
         "oversubscribed": case.threads > len(os.sched_getaffinity(0)),
         "reference": baselines.is_reference(name, prepared.workload.row),
+        "new-result": baselines.makes_result(name, prepared.workload.row),
     }
     return {
         **case.row(name, "ok"),

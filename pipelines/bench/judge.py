@@ -30,6 +30,9 @@ PRODUCTS = (
 
 EIGHT_BITS = ("int8", "uint8")
 
+ABOVE = 1.03
+"""The share of a limit from which on it is no limit: it was measured in a worse moment."""
+
 
 def judged(row: Row, limits: Limits | None, levels: Sequence[Level]) -> Row:
     """`row` with its rates and, of what `limits` knows, the shares and the bound."""
@@ -46,10 +49,14 @@ def judged(row: Row, limits: Limits | None, levels: Sequence[Level]) -> Row:
     compute = row["operations"] / (peak * 1e12) if peak else 0.0
     if max(memory, compute) * 1e6 < limits["call_us"]:
         bound = "latency"
+    elif peak is None and row["op"] in PRODUCTS:
+        bound = ""  # products of integers may take longer than what they read
     else:
         bound = "memory" if memory >= compute else "compute"
+    above = max(memory, compute) > ABOVE * seconds
     return {
         **row,
+        "flags": [*row["flags"], *["above-limit"] * above],
         "level": list(places)[-1],
         "gb_s_limit": moved / memory / 1e9 if memory else None,
         "gb_s_share": memory / seconds,

@@ -1,9 +1,10 @@
 """The limits of this machine: bandwidth of each level of memory, arithmetic, the cost of a call.
 
 A limit is the best of many short runs: what the machine can do, not what it did on average. Those
-of arithmetic are spread over seconds: a core may be slow for that long, where a hardware thread
-beside it works for somebody else or where its power is short. Limits are measured once for each
-host and number of threads, and kept in the cache folder.
+of arithmetic and of memory are spread over seconds: a core may be slow for that long, where a
+hardware thread beside it works for somebody else or where its power is short, and memory, where
+other machines on the same host use it. Limits are measured once for each host and number of
+threads, and kept in the cache folder.
 """
 
 from __future__ import annotations
@@ -67,9 +68,10 @@ def measure(threads: int) -> Limits:
     best = "x86-64-v4" if native_level() != "x86-64-v3" else "x86-64-v3"
     result: Limits = {"threads": threads, "read_gb_s": {}, "copy_gb_s": {}, "tflop_s": {}}
     for name, size in working_sets(threads).items():
-        result["read_gb_s"][name] = _bandwidth(session, "read", best, threads, size)
-        kinds = ("copy", "stream") if name == "memory" else ("copy",)
-        rates = [_bandwidth(session, kind, best, threads, size // 2) for kind in kinds]
+        far = name == "memory"
+        kinds = ("copy", "stream") if far else ("copy",)
+        result["read_gb_s"][name] = _bandwidth(session, "read", best, threads, size, far)
+        rates = [_bandwidth(session, kind, best, threads, size // 2, far) for kind in kinds]
         result["copy_gb_s"][name] = max(rates)
     for arch in list(VECTORS)[list(VECTORS).index(best) :]:
         for dtype in ("float32", "float64"):
@@ -116,7 +118,9 @@ def working_sets(threads: int) -> dict[str, int]:
     return found
 
 
-def _bandwidth(session: InferenceSession, kind: str, arch: str, threads: int, size: int) -> float:
+def _bandwidth(
+    session: InferenceSession, kind: str, arch: str, threads: int, size: int, spread: bool
+) -> float:
     """GB/s, reads and writes together, when each thread works on `size` bytes of its own."""
     from heddle.pipelines.bench import probes
 
@@ -130,7 +134,7 @@ def _bandwidth(session: InferenceSession, kind: str, arch: str, threads: int, si
         artifact = probes.artifact(kind, arch, threads, words, repeats, results)
         return _calls(session.load(artifact), threads * words, results)
 
-    seconds, repeats = _fastest(run)
+    seconds, repeats = _fastest(run, spread)
     return moved * repeats / seconds / 1e9
 
 

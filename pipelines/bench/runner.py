@@ -93,6 +93,8 @@ def _end(child: subprocess.Popen[str]) -> None:
 
 
 def _cause(code: int) -> str:
+    if code == -signal.SIGKILL:
+        return "ended by SIGKILL, as systems do where memory runs out"
     return f"ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,16 +36,14 @@ def make_cases(
 
     for baseline in baselines:
         check(baseline)
-    chosen = workloads.WORKLOADS if names == ("all",) else dict.fromkeys(names)
-    given = read_sizes(sizes)
+    given, wanted = read_sizes(sizes), tuple(dict.fromkeys(dtypes.split(","))) if dtypes else ()
     caches = ("cold", "warm") if cache == "both" else (cache,)
     cases = []
-    for workload in map(workloads.find, chosen):
-        for name in dict.fromkeys(dtypes.split(",")) if dtypes else (None,):
+    for workload, own, kinds in chosen(names, given, wanted):
+        for name in kinds or (None,):
             dtype = workloads.dtype_of(workload, name)
-            for size in workloads.grid(workload, given):
-                check_sizes(workload, size, dtype)
-                cases += [
+            for size in workloads.grid(workload, own):
+                made = [
                     Case(
                         name=workload.name,
                         sizes=size,
@@ -56,22 +55,63 @@ def make_cases(
                     )
                     for each in caches
                 ]
+                for case in made:
+                    check_sizes(case, workload, dtype)
+                cases += made
     return cases
 
 
-def check_sizes(workload: Workload, sizes: dict[str, int], dtype: DType) -> None:
-    """Raises InputError where the workload's op, or this machine, does not take these sizes."""
+def chosen(
+    names: tuple[str, ...], given: dict[str, tuple[int, ...]], dtypes: tuple[str, ...]
+) -> Iterator[tuple[Workload, dict[str, tuple[int, ...]], tuple[str, ...]]]:
+    """The workloads called `names`, each with what it takes of sizes and dtypes.
+
+    Where `all` is among them each takes what it knows, and one that takes none of the dtypes is
+    left out.
+
+    Raises:
+        InputError: There is no such workload, or none takes a size or a dtype.
+    """
+    from heddle.pipelines.bench import workloads
+
+    if "all" not in names:
+        yield from ((workloads.find(name), given, dtypes) for name in dict.fromkeys(names))
+        return
+    every = workloads.WORKLOADS.values()
+    known = {
+        "--set": (given, {size for workload in every for size in workload.sizes}),
+        "--dtype": (dtypes, {name for workload in every for name in workload.dtypes()}),
+    }
+    for option, (asked, there) in known.items():
+        for name in asked:
+            if name not in there:
+                raise InputError(
+                    f"all: {option}: wanted one of {', '.join(sorted(there))}; got {name!r}"
+                )
+    for workload in every:
+        own = {name: sizes for name, sizes in given.items() if name in workload.sizes}
+        kinds = tuple(name for name in dtypes if name in workload.dtypes())
+        if kinds or not dtypes:
+            yield workload, own, kinds
+
+
+def check_sizes(case: Case, workload: Workload, dtype: DType) -> None:
+    """Raises InputError where the case's op, or this machine, does not take its sizes."""
     from heddle.pipelines.bench import data, machine
 
+    place = f"{workload.name}: {shape_text(case.sizes)}"
     try:
-        result = workload.result(sizes, dtype)
+        result = workload.result(case.sizes, dtype)
     except GraphError as error:
-        raise InputError(f"{workload.name}: {shape_text(sizes)}: {error}") from None
-    needed, there = data.total_bytes([*workload.types(sizes, dtype), result]), machine.memory()
+        raise InputError(f"{place}: {error}") from None
+    held = data.total_bytes([*workload.types(case.sizes, dtype), result])
+    # What is drawn, and on a CPU its copies: two at least where calls rotate.
+    copies = 1 if case.target != "cpu" else 2 if case.cache == "warm" else 3
+    needed, there = copies * held, machine.memory()
     if needed > there:
         raise InputError(
-            f"{workload.name}: {shape_text(sizes)}: wanted operands and a result of at most "
-            f"{bytes_text(there)}, this machine's memory, got {bytes_text(needed)}"
+            f"{place}: wanted at most {bytes_text(there)}, this machine's memory, got "
+            f"{bytes_text(needed)}: operands and a result, {copies} of each"
         )
 
 

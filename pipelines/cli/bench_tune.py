@@ -67,7 +67,7 @@ def tune_command(
 
     folder = output or CHECKED_IN
     if check:
-        sentences = stale(names, folder, options["target"])
+        sentences = stale(names, folder, options)
         for sentence in sentences:
             click.secho(sentence, fg="red")
         if sentences:
@@ -92,19 +92,23 @@ def problems(cases: list[Case]) -> list[Problem]:
     return [problem for case in cases for problem in tune.problems(case)]
 
 
-def stale(names: tuple[str, ...], folder: Path, target: str) -> list[str]:
+def stale(names: tuple[str, ...], folder: Path, options: dict[str, Any]) -> list[str]:
     """What is wrong with the tables in `folder`, for the kernels that run `names`, or for all."""
     from heddle.kernels import tuning
     from heddle.pipelines.bench import tune
 
     if not folder.is_dir():
         raise InputError(f"--output: wanted a folder of tuning tables, got {str(folder)!r}")
-    kernels = [*tune.tunable("cpu"), *tune.tunable("cuda")]
-    if names:
-        cases = make_cases(names, (), None, "warm", (), 1, target=target)
-        kernels = [problem.kernel for problem in problems(cases)]
     tables = [tune.read_table(path) for path in sorted(folder.glob("*.json"))]
-    return tuning.stale(kernels, tables)
+    if names:
+        cases = make_cases(names, baselines=(), **options)
+        kernels = dict.fromkeys(problem.kernel for problem in problems(cases))
+        return tuning.stale(list(kernels), tables)
+    for option, given in (("--set", options["sizes"]), ("--dtype", options["dtypes"])):
+        if given:
+            raise click.UsageError(f"{option}: wanted the NAME of a kernel with it")
+    every = [*tune.tunable("cpu"), *tune.tunable("cuda")]
+    return [*tuning.stale(every, tables), *tuning.orphaned(every, tables)]
 
 
 def tune_one(problem: Problem, folder: Path) -> str:

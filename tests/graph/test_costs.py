@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from heddle.graph import Dim, DType, TensorType
+from heddle.graph.ops import windows
 from heddle.graph.ops.attention import pairs
 from heddle.graph.ops.row import ROWS
 
@@ -60,6 +61,39 @@ def test_every_row_has_a_cost(row):
         assert cost.written == result.shape.elements * result.dtype.size
         assert cost.read.evaluate(SIZES) > 0 or cost.written == 0
         assert isinstance(cost.operations, Dim)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 8])
+@pytest.mark.parametrize("window", [1, 2, 5])
+@pytest.mark.parametrize("stride", [1, 2, 7])
+@pytest.mark.parametrize("dilation", [1, 3])
+@pytest.mark.parametrize("padding", [(0, 0), (2, 0), (1, 4), (9, 9)])
+def test_taps_in_the_padding_cost_nothing(size, window, stride, dilation, padding):
+    attrs = {"strides": (stride,), "padding": padding, "dilations": (dilation,)}
+    found = windows.taps_inside(TensorType(DType.float32, [2, size, 3]), (window,), attrs)
+    first = np.arange(-padding[0], size + padding[1] - dilation * (window - 1), stride)
+    at = first[:, None] + dilation * np.arange(window)
+    assert int(found) == ((at >= 0) & (at < size)).sum()
+
+
+def test_costs_of_windows():
+    """Of 2 x 5 x 7 x 3 elements, by 3 x 3 windows with one zero around them: 13 x 19 are inside."""
+    padded = {"padding": (1, 1, 1, 1), "strides": (1, 1), "dilations": (1, 1)}
+    last = {**padded, "layout": "channels_last"}
+    x, taps = TensorType(DType.float32, [2, 5, 7, 3]), 13 * 19
+
+    def operations(name, weights, **attrs):
+        types = [x] if weights is None else [x, TensorType(DType.float32, weights)]
+        row = ROWS[name]
+        return int(row.cost(types, attrs, row.infer(types, attrs)).operations)
+
+    assert operations("conv", [4, 3, 3, 3], **last, groups=1) == 2 * 2 * 4 * 3 * taps
+    assert operations("conv", [6, 1, 3, 3], **last, groups=3) == 2 * 2 * 6 * taps
+    assert operations("max_pool", None, **last, window=(3, 3)) == 2 * 3 * taps
+    product = {**padded, "kernel": (3, 3)}
+    assert operations("window_matmul", [1, 4, 27], **product) == 2 * 2 * 4 * 3 * taps
+    assert operations("window_matmul", [3, 2, 9], **product) == 2 * 2 * 6 * taps
+    assert operations("depthwise_conv", [9, 3], **product) == 2 * 2 * 3 * taps
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -193,6 +193,14 @@ def test_stale_rows(kernel):
     assert tuning.stale([made], [table(good)]) == [wanted]
 
 
+def test_rows_of_no_kernel(kernel):
+    made, _ = kernel
+    gone = row(8, 64, "gone", ahead=9)
+    assert tuning.orphaned([made], [table(row(8, 64, ahead=4), gone)]) == [
+        "x86-64-v4.json: gone float32 m=8 n=64: no kernel of this name has parameters"
+    ]
+
+
 def test_no_row_of_the_package_is_stale():
     for path in tuning.CHECKED_IN.glob("*.json"):
         found = Table.read(path)

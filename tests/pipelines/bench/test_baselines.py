@@ -68,7 +68,8 @@ class FakeTorch:
         raise RuntimeError("never called")
 
     def __getattr__(self, name):
-        return self if name in ("nn", "functional") else lambda *tensors, out=None: None
+        inner = name in ("nn", "functional", "_C", "_nn")
+        return self if inner else lambda *tensors, out=None, **attrs: None
 
 
 @pytest.mark.parametrize("name", workloads.WORKLOADS)
@@ -130,6 +131,25 @@ def test_numpy_multiplies_too():
     _, peer = run(small("matmul", baselines=("numpy",)))
     assert peer["status"] == "ok"
     assert peer["max_error"] <= peer["tolerance"]
+
+
+@pytest.mark.parametrize("name", workloads.WORKLOADS)
+def test_torch_computes_the_same_and_writes_it_where_it_is_told(name):
+    """Unless its row says that it makes a new result."""
+    torch, workload = pytest.importorskip("torch"), workloads.find(name)
+    if workload.op not in baselines.torch_functions(torch):
+        pytest.skip("torch has no function for it here")
+    dtype, found = workloads.dtype_of(workload, None), small(name, baselines=("torch",))
+    sizes = {size: min(value, 32) for size, value in found.sizes.items()}
+    found = replace(found, dtype=dtype.name, sizes=sizes)
+    _, peer = run(found)
+    if peer["status"] == "missing":
+        pytest.skip(peer["error"]["message"])
+    assert peer["max_error"] <= peer["tolerance"]
+    prepared = case.prepare(found, workload, dtype, CPU())
+    (call, *_) = baselines.calls("torch", found, prepared)
+    new = call().data_ptr() != torch.from_dlpack(prepared.outputs[0]).data_ptr()
+    assert new == ("new-result" in peer["flags"])
 
 
 def test_torch_works_on_the_same_memory(monkeypatch):

@@ -161,6 +161,22 @@ def test_rates_and_what_binds():
     assert made["tflop_s_share"] == pytest.approx(0.16)
 
 
+def test_a_row_above_its_limit_says_that_this_is_none():
+    assert judge.judged(row(flags=["busy"]), LIMITS, LEVELS)["flags"] == ["busy"]
+    memory = judge.judged(row(flags=["busy"], bytes_read=35_000_000), LIMITS, LEVELS)
+    assert (memory["gb_s_share"] > 1, memory["flags"]) == (True, ["busy", "above-limit"])
+    compute = judge.judged(row(operations=6 * 10**8), LIMITS, LEVELS)
+    assert (compute["tflop_s_share"] > 1, compute["flags"]) == (True, ["above-limit"])
+
+
+def test_what_binds_products_of_integers_is_not_known_without_their_rate():
+    product = row(op="integer_matmul", dtype="int8")
+    assert judge.judged(product, LIMITS, LEVELS)["bound"] == ""
+    rates = {**LIMITS, "tflop_s": {"AVX-512 int8": 2.0}}
+    assert judge.judged(product, rates, LEVELS)["bound"] == "memory"
+    assert judge.judged(row(op="add", dtype="int8"), LIMITS, LEVELS)["bound"] == "memory"
+
+
 def test_compute_binds_where_it_takes_longer():
     assert judge.judged(row(operations=10**12), LIMITS, LEVELS)["bound"] == "compute"
 

@@ -37,6 +37,12 @@ def test_a_crash_is_a_row():
     assert row["error"]["message"] == "ended by SIGSEGV"
 
 
+def test_a_child_that_is_killed_may_have_had_no_memory():
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    (row,) = runner.run(Case("exp", {"m": 1}), child(code))
+    assert row["error"]["message"] == "ended by SIGKILL, as systems do where memory runs out"
+
+
 CHILD_OF_PEERS = """
 import json, os, signal, sys
 case = json.load(sys.stdin)["case"]
