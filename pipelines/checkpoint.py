@@ -39,9 +39,9 @@ class Checkpoint:
 
     @property
     def weights(self) -> Path:
-        """The weights, or the index of the files that they are in."""
-        index = self.folder / f"model{INDEX}"
-        return index if index.is_file() else self._file("model.safetensors")
+        """The weights, or without them the index of the files that they are in."""
+        index, file = self.folder / f"model{INDEX}", self.folder / "model.safetensors"
+        return index if index.is_file() and not file.is_file() else self._file(file.name)
 
     @property
     def tokenizer(self) -> Path:

@@ -50,6 +50,8 @@ def _open(path: Path) -> tuple[dict[str, Array], list[Safetensors]]:
     for file in sorted({path.with_name(file) for file in files.values()} or {path}):
         opened.append(Safetensors(file))
         for name, buffer in opened[-1].tensors().items():
+            if files.get(name, file.name) != file.name:
+                continue  # the index says that another file's counts
             bits_alone = buffer.dtype in narrow_floats.DTYPES
             found[name] = buffer if bits_alone else buffer.to_numpy()
     missing = sorted(files.keys() - found.keys())

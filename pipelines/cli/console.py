@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from heddle.pipelines.json_files import finite
+from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,7 +34,13 @@ def listed(title: str, *lines: str) -> str:
 
 
 def stdin() -> TextIO:
-    """Stdin as UTF-8; other bytes become lone surrogates, as Python reads them in arguments."""
+    """Stdin as UTF-8; other bytes become lone surrogates, as Python reads them in arguments.
+
+    Raises:
+        InputError: It is closed.
+    """
+    if sys.stdin is None:
+        raise InputError("stdin: wanted a text, got none: it is closed")
     assert isinstance(sys.stdin, TextIOWrapper)
     sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
     return sys.stdin

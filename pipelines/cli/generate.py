@@ -171,7 +171,7 @@ def response_format(path: Path) -> dict[str, Any]:
     import json
 
     try:
-        schema = json.loads(path.read_text())
+        schema = json.loads(path.read_text(encoding="utf-8"))
         return {"type": "json_schema", "json_schema": {"schema": schema}}
     except ValueError as error:
         why = str(error)

@@ -13,6 +13,7 @@ from heddle.pipelines.cli import profile
 from heddle.pipelines.cli.console import listed, print_json, table
 from heddle.pipelines.cli.options import THREADS, Location, check_weights, number_of
 from heddle.pipelines.cli.run_inputs import make_inputs, read_dims, read_inputs
+from heddle.runtime import whole_file
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -78,7 +79,8 @@ def run(
     names = [row["name"] for row in loaded.outputs]
     values = [readable(value, dtype) for dtype, value in results]
     if output:
-        with output.open("wb") as file:  # by its path, NumPy would add .npz to the name
+        with whole_file.replacing(output) as made, made.open("wb") as file:
+            # By its path, NumPy would add .npz to the name.
             np.savez(file, **dict(zip(names, values, strict=True)))
     report = {
         "inputs": {

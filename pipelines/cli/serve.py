@@ -203,7 +203,8 @@ def from_checkpoint(
     from heddle.graph import DType
     from heddle.pipelines.cli.source import load
 
-    source = load(str(path), DType(dtype) if dtype else None, held, context=context)
+    # As a path with folders: `minilm` alone is the model that its package installs.
+    source = load(str(path.absolute()), DType(dtype) if dtype else None, held, context=context)
     return compiled(source.graph, source.weights, threads)
 
 

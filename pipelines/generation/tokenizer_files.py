@@ -112,7 +112,7 @@ def _templates(folder: Path, said: Any) -> dict[str, str]:
     if (only := folder / "chat_template.jinja").is_file():
         files["default"] = only
     if files:
-        return {name: file.read_text() for name, file in files.items()}
+        return {name: file.read_text(encoding="utf-8") for name, file in files.items()}
     if isinstance(said, list):
         said = {row["name"]: row["template"] for row in said}
     named = said if isinstance(said, dict) else {"default": said or ""}

@@ -45,10 +45,10 @@ def spread(
     n, k = shape
     if given.size == 1:
         return np.full((n, 1), given.reshape(())), k
+    if block and given.shape == (-(-n // block[0]), -(-k // block[1])):
+        return np.repeat(given, block[0], axis=0)[:n], block[1]
     groups = given.size // n
     if given.shape in ((n,), (n, groups)) and groups and k % groups == 0:
         return given.reshape(n, groups), k // groups
-    if block and given.shape == (-(-n // block[0]), -(-k // block[1])):
-        return np.repeat(given, block[0], axis=0)[:n], block[1]
     blocks = f" or blocks {list(block)}" if block else ""
     raise parts.error(end, f"one for [{n}, {k}], its rows, groups{blocks}", f"{list(given.shape)}")

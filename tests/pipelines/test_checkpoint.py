@@ -11,6 +11,14 @@ def test_a_folder(tiny):
     assert found.config.parent == found.weights.parent == found.tokenizer.parent == tiny
 
 
+def test_one_file_goes_before_an_index(tmp_path):
+    """As in transformers: somebody has put it beside older parts."""
+    (tmp_path / "model.safetensors.index.json").touch()
+    assert checkpoint.Checkpoint(tmp_path).weights.name == "model.safetensors.index.json"
+    (tmp_path / "model.safetensors").touch()
+    assert checkpoint.Checkpoint(tmp_path).weights.name == "model.safetensors"
+
+
 def test_a_folder_whose_name_ends_like_a_file(tmp_path):
     folder = tmp_path / "x.gguf"
     folder.mkdir()

@@ -107,6 +107,14 @@ def test_an_index_of_several_files(tmp_path):
         weights.read(tmp_path / "none.safetensors.index.json")
 
 
+def test_of_a_weight_in_two_files_that_of_the_index_counts(tmp_path):
+    for number in (1, 2):
+        save_file({"a": np.full(3, number, np.float32)}, tmp_path / f"{number}.safetensors")
+    for number in (1, 2):
+        read = weights.read(index(tmp_path, {"weight_map": {"a": f"{number}.safetensors"}}))
+        np.testing.assert_array_equal(read["a"], np.full(3, number, np.float32))
+
+
 ROW = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 
 BROKEN = {

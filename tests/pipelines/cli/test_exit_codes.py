@@ -12,6 +12,9 @@ import shlex
 import numpy as np
 import pytest
 
+from heddle.pipelines.cli.console import stdin
+from heddle.runtime.errors import InputError
+
 WRONG_COMMAND_LINE = """
 none-such
 --none-such
@@ -205,3 +208,9 @@ def test_exit_codes(heddle, cases, places, tmp_path, monkeypatch, code, line):
     assert result.exception is None or isinstance(result.exception, SystemExit)
     if code:
         assert result.stderr.rstrip().splitlines()[-1].startswith(("error: ", "Error: "))
+
+
+def test_a_closed_stdin_is_said(monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(InputError, match="stdin: wanted a text, got none: it is closed"):
+        stdin()

@@ -1,5 +1,6 @@
 """`heddle run`."""
 
+import errno
 import json
 
 import numpy as np
@@ -52,6 +53,21 @@ def test_files_in_and_out(heddle, tiny_artifact, tmp_path):
     assert str(out) in heddle("run", tiny_artifact, *given, "--output", out).stdout
     (wanted,) = InferenceSession().load(tiny_artifact).execute(tokens, mask)
     np.testing.assert_array_equal(np.load(out)["embeddings"], wanted.to_numpy())
+
+
+def test_a_full_disk_leaves_the_file_that_was_there(heddle, tiny_artifact, tmp_path, monkeypatch):
+    def full(file, **values):
+        file.write(b"PK")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    out = tmp_path / "out.npz"
+    out.write_bytes(b"good")
+    text = heddle("run", tiny_artifact, "--output", out, code=1).stderr
+    assert str(out) in text
+    assert "No space left on device" in text
+    assert out.read_bytes() == b"good"
+    assert list(tmp_path.iterdir()) == [out]
 
 
 def test_weights_that_are_not_given_are_asked_for_by_the_option(heddle, bare_artifact):

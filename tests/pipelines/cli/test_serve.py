@@ -13,10 +13,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from heddle.pipelines.cli import source
 from heddle.pipelines.cli.console import packages_of
-from heddle.pipelines.cli.serve import is_checkpoint, names_of
+from heddle.pipelines.cli.serve import from_checkpoint, is_checkpoint, names_of
 from heddle.pipelines.serving import app, server
 from heddle.pipelines.serving.app import Settings
+from heddle.runtime.errors import InputError
 
 HEDDLE = (sys.executable, "-c", "from heddle.pipelines.command import main; main()")
 COMMAND = "heddle.pipelines.cli.serve"
@@ -102,6 +104,20 @@ def test_what_is_wrong_is_said(heddle, decoder, tiny_artifact, arguments, code, 
     names = {"m": decoder, "e": tiny_artifact}
     result = heddle("serve", *(names.get(a, a) for a in arguments), code=code)
     assert message in result.stderr
+
+
+def test_a_folder_called_as_the_packaged_model_is_a_folder(tmp_path, monkeypatch):
+    asked = []
+
+    def load(text, *others, **named):
+        asked.append(text)
+        raise InputError("seen")
+
+    monkeypatch.setattr(source, "load", load)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="seen"):
+        from_checkpoint(Path("minilm"), None, None, 1, None)
+    assert asked == [str(tmp_path / "minilm")]
 
 
 def test_artifacts_want_their_tokenizers(heddle, decoder, tmp_path):

@@ -72,14 +72,14 @@ def test_eight_bits(dtype, scales):
     same(found, values(dtype).astype(np.float32) * each, 32)
 
 
-@pytest.mark.parametrize("shape", [(2, 3), (1, 1)])
-def test_blocks(shape):
-    n, k = 128 * shape[0] - 56, 128 * shape[1] - 64
+@pytest.mark.parametrize(("shape", "rows"), [((2, 3), 128), ((1, 1), 128), ((5, 2), 1)])
+def test_blocks(shape, rows):
+    n, k = rows * shape[0] - rows // 2 + 8 * (rows > 8), 128 * shape[1] - 64
     array = np.random.default_rng(0).integers(-120, 120, (n, k)).astype(np.int8)
     scales = np.arange(1, 1 + shape[0] * shape[1], dtype=np.float32).reshape(shape)
-    settings = compressed("int-quantized", strategy="block", block_structure=[128, 128])
+    settings = compressed("int-quantized", strategy="block", block_structure=[rows, 128])
     found = product({".weight": array, ".weight_scale": scales}, settings)
-    each = np.repeat(np.repeat(scales, 128, 0), 128, 1)[:n, :k]
+    each = np.repeat(np.repeat(scales, rows, 0), 128, 1)[:n, :k]
     same(found, array * each, 64)
 
 
