@@ -102,11 +102,11 @@ def gate(x: Any, y: Any, out: Any) -> Any:
 
 
 def transposed(*shape: int) -> Operation:
-    """The transpose of a matrix, `WIDE` where no shape is given."""
+    """The transpose of a matrix."""
     return Operation(
         lambda x: ops.transpose(x, 0, 1),
         lambda x: x.T.contiguous(),
-        shape=shape or WIDE,
+        shape=shape,
         into=lambda x, out: copied(x.T, out),
     )
 

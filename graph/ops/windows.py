@@ -93,7 +93,7 @@ def taps_inside(x: TensorType, window: Sequence[int], attrs: Attrs) -> Dim:
     """
     sizes, total = spatial(x.shape, attrs), Dim(1)
     for axis, (size, count) in enumerate(zip(sizes, counts(sizes, window, attrs), strict=True)):
-        if size.static is None or count.static is None:
+        if size.static is None:
             total *= count * window[axis]
             continue
         stride, before = attrs["strides"][axis], attrs["padding"][2 * axis]
@@ -101,7 +101,7 @@ def taps_inside(x: TensorType, window: Sequence[int], attrs: Attrs) -> Dim:
         for tap in range(window[axis]):
             at = tap * attrs["dilations"][axis] - before  # of the first window
             first = max(-(at // stride), 0)
-            last = min((size.static - 1 - at) // stride, count.static - 1)
+            last = min((size.static - 1 - at) // stride, int(count) - 1)
             inside += max(last - first + 1, 0)
         total *= inside
     return total

@@ -43,8 +43,8 @@ def make_cases(
         for name in kinds or (None,):
             dtype = workloads.dtype_of(workload, name)
             for size in workloads.grid(workload, own):
-                made = [
-                    Case(
+                for each in caches:
+                    case = Case(
                         name=workload.name,
                         sizes=size,
                         dtype=dtype.name,
@@ -53,11 +53,8 @@ def make_cases(
                         threads=threads or len(os.sched_getaffinity(0)),
                         **others,
                     )
-                    for each in caches
-                ]
-                for case in made:
                     check_sizes(case, workload, dtype)
-                cases += made
+                    cases.append(case)
     return cases
 
 

@@ -201,10 +201,11 @@ def from_checkpoint(
 ) -> Model:
     """The model in a folder or GGUF file, of language or of sentences, compiled for this CPU."""
     from heddle.graph import DType
-    from heddle.pipelines.cli.source import load
+    from heddle.pipelines import checkpoint
+    from heddle.pipelines.cli.source import of_checkpoint
 
-    # As a path with folders: `minilm` alone is the model that its package installs.
-    source = load(str(path.absolute()), DType(dtype) if dtype else None, held, context=context)
+    found = checkpoint.of_path(path)
+    source = of_checkpoint(found, found.name, DType(dtype) if dtype else None, held, context)
     return compiled(source.graph, source.weights, threads)
 
 

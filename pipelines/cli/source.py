@@ -16,7 +16,7 @@ import click
 
 from heddle.graph import DType, Graph
 from heddle.pipelines import checkpoint, language_model, onnx, sentence_model
-from heddle.pipelines.checkpoint import GgufCheckpoint
+from heddle.pipelines.checkpoint import Checkpoint, GgufCheckpoint
 from heddle.pipelines.cli.onnx_sizes import Sizes
 from heddle.pipelines.models.decoder.families import FAMILIES
 from heddle.pipelines.models.products import AS_STORED, Asked, AsStored
@@ -62,15 +62,25 @@ def load(
         raise click.UsageError(f"{sizes.option}: wanted an ONNX file, got {text!r}")
     if is_function:
         return Source(from_function(Path(path), function))
-    no_language_model = f"{', '.join(given_own)}: wanted a language model, got {text!r}"
     if text == "minilm" and given_own:  # a folder's files have to be read for that
-        raise click.UsageError(no_language_model)
+        raise click.UsageError(_no_language_model(given_own, text))
     found = checkpoint.find(text)
+    name = "minilm" if text == "minilm" else found.name
+    return of_checkpoint(found, name, dtype, quantization, context)
+
+
+def of_checkpoint(
+    found: Checkpoint | GgufCheckpoint,
+    name: str,
+    dtype: DType | None,
+    quantization: Asked,
+    context: int | None,
+) -> Source:
+    """The graph of a checkpoint's model, as `load` makes it; an encoder's is called `name`."""
     if isinstance(found, GgufCheckpoint) or text_part(found.values()).get("model_type") in FAMILIES:
         return Source(language_model.build(found, dtype, quantization, context), found.weights)
-    if given_own:
-        raise InputError(no_language_model)
-    name = "minilm" if text == "minilm" else found.name
+    if given := _of_language_models(quantization, context):
+        raise InputError(_no_language_model(given, str(found.folder)))
     return Source(sentence_model.build(found, name, dtype), found.weights)
 
 
@@ -83,6 +93,11 @@ def _of_language_models(quantization: Asked, context: int | None) -> list[str]:
         "--context": context is not None,
     }
     return [option for option, value in given.items() if value]
+
+
+def _no_language_model(options: list[str], got: str) -> str:
+    """Why options that only language models have are refused."""
+    return f"{', '.join(options)}: wanted a language model, got {got!r}"
 
 
 def where(path: Path, error: BaseException) -> str:

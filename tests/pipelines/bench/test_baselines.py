@@ -133,18 +133,24 @@ def test_numpy_multiplies_too():
     assert peer["max_error"] <= peer["tolerance"]
 
 
-@pytest.mark.parametrize("name", workloads.WORKLOADS)
+OF_TORCH = [
+    name
+    for name, workload in workloads.WORKLOADS.items()
+    if workload.op in baselines.torch_functions(FakeTorch()) and "cap" not in workload.sizes
+]
+
+
+@pytest.mark.parametrize("name", OF_TORCH)
 def test_torch_computes_the_same_and_writes_it_where_it_is_told(name):
     """Unless its row says that it makes a new result."""
     torch, workload = pytest.importorskip("torch"), workloads.find(name)
-    if workload.op not in baselines.torch_functions(torch):
-        pytest.skip("torch has no function for it here")
     dtype, found = workloads.dtype_of(workload, None), small(name, baselines=("torch",))
     sizes = {size: min(value, 32) for size, value in found.sizes.items()}
+    if workload.op == "attention":
+        sizes["t"] = sizes["s"]
     found = replace(found, dtype=dtype.name, sizes=sizes)
     _, peer = run(found)
-    if peer["status"] == "missing":
-        pytest.skip(peer["error"]["message"])
+    assert peer["status"] == "ok", peer
     assert peer["max_error"] <= peer["tolerance"]
     prepared = case.prepare(found, workload, dtype, CPU())
     (call, *_) = baselines.calls("torch", found, prepared)

@@ -52,17 +52,31 @@ def test_what_is_found_is_shown_and_kept(heddle, child, tmp_path, fast, kept):
     assert "No row is stale." in heddle("bench", "tune", "--check", "-o", tmp_path).stdout
 
 
-def test_check_fails_for_a_stale_row(heddle, child, tmp_path):
+def changed(heddle, child, folder, **values):
+    """The file of a tuned kernel's table, to which its row is added anew, with other `values`."""
     child(32)
-    heddle("bench", "tune", "transpose", *SIZES, "--output", tmp_path)
-    path = tmp_path / f"{native_level()}.json"
+    heddle("bench", "tune", "transpose", *SIZES, "--output", folder)
+    path = folder / f"{native_level()}.json"
     table = tuning.Table.read(path)
-    path.write_text(table.with_row(replace(table.rows[0], sources="other")).to_json())
+    path.write_text(table.with_row(replace(table.rows[0], **values)).to_json())
+    return path
+
+
+def test_check_fails_for_a_stale_row(heddle, child, tmp_path):
+    path = changed(heddle, child, tmp_path, sources="other")
     for names in ((), ("transpose",)):
         text = heddle("bench", "tune", *names, "--check", "--output", tmp_path, code=1).stdout
         wanted = f"{path.name}: transpose float32 rows=64 columns=64: measured on "
         assert text.startswith(wanted)
         assert text.endswith("with other sources\n")
+
+
+def test_check_finds_rows_of_kernels_that_are_gone(heddle, child, tmp_path):
+    changed(heddle, child, tmp_path, op="gone")
+    text = heddle("bench", "tune", "--check", "--output", tmp_path, code=1).stdout
+    assert text.endswith(": no kernel of this name has parameters\n")
+    named = ("bench", "tune", "transpose", *SIZES, "--check", "--output", tmp_path)
+    assert "No row is stale." in heddle(*named).stdout
 
 
 def test_a_table_of_another_cpu_is_left_alone(heddle, child, tmp_path):
@@ -86,6 +100,9 @@ def test_bad_input(heddle, tmp_path):
     assert "--output: wanted a folder of tuning tables, got '" in text
     text = heddle("bench", "tune", "transpose", "--set", "m=0", "--output", tmp_path, code=2).stderr
     assert "transpose: --set: wanted sizes of 1 or more, got m=0" in text
+    for option, value in (("--set", "m=4"), ("--dtype", "float32")):
+        text = heddle("bench", "tune", "--check", option, value, code=2).stderr
+        assert f"{option}: wanted the NAME of a kernel with it" in text
 
 
 def test_a_folder_that_cannot_be_written_is_found_before_anything_is_measured(

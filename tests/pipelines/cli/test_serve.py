@@ -109,15 +109,15 @@ def test_what_is_wrong_is_said(heddle, decoder, tiny_artifact, arguments, code, 
 def test_a_folder_called_as_the_packaged_model_is_a_folder(tmp_path, monkeypatch):
     asked = []
 
-    def load(text, *others, **named):
-        asked.append(text)
+    def of_checkpoint(found, *others):
+        asked.append(found.folder)
         raise InputError("seen")
 
-    monkeypatch.setattr(source, "load", load)
+    monkeypatch.setattr(source, "of_checkpoint", of_checkpoint)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="seen"):
         from_checkpoint(Path("minilm"), None, None, 1, None)
-    assert asked == [str(tmp_path / "minilm")]
+    assert [folder.absolute() for folder in asked] == [tmp_path / "minilm"]
 
 
 def test_artifacts_want_their_tokenizers(heddle, decoder, tmp_path):
