@@ -10,7 +10,7 @@ from typing import Any
 
 from heddle.contexts import SamplingParams
 from heddle.pipelines.generation.messages import rows
-from heddle.pipelines.generation.tokenizer_files import SPECIAL, TokenizerFiles
+from heddle.pipelines.generation.tokenizer_files import TokenizerFiles
 from heddle.pipelines.gguf.file import is_gguf
 from heddle.pipelines.gguf.tokenizer import read as read_gguf
 from heddle.runtime.errors import InputError
@@ -55,7 +55,7 @@ class TextTokenizer:
         self._tokenizer = found.tokenizer
         self.template, self.tool_template = found.template, found.tool_template
         self._sampling = found.sampling
-        self._special = dict.fromkeys(SPECIAL, "") | dict(found.special)
+        self._special = found.special
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._hidden = self.special_tokens()

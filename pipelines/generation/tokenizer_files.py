@@ -21,7 +21,8 @@ class TokenizerFiles:
     Attributes:
         place: The folder or file that it is from, which messages name.
         tokenizer: What makes tokens of texts.
-        special: The texts of special tokens by their names in chat templates, such as `bos_token`.
+        special: The texts of special tokens by their names in chat templates, such as `bos_token`;
+            what a model does not have is not there, so that a template can ask.
         ends: The tokens that end a text.
         template: The chat template; empty: there is none.
         tool_template: That for conversations with tools; empty: it is the same.
@@ -40,9 +41,9 @@ class TokenizerFiles:
     def of_folder(folder: Path) -> TokenizerFiles:
         """Those of a checkpoint as Hugging Face writes it.
 
-        They are `tokenizer.json`, `tokenizer_config.json` or files of their own for chat templates,
-        and `generation_config.json` or `config.json` for the tokens that end a text; the former for
-        how tokens are drawn, too.
+        They are `tokenizer.json`, `tokenizer_config.json` or files of their own for chat templates
+        and, in older folders, special tokens, and `generation_config.json` or `config.json` for the
+        tokens that end a text; the former for how tokens are drawn, too.
 
         Raises:
             InputError: There is no tokenizer, a file is no JSON object, a template no text, or an
@@ -54,11 +55,11 @@ class TokenizerFiles:
         except Exception as error:  # the library raises nothing more specific
             raise InputError(f"{file}: wanted a tokenizer.json: {error}") from None
         config = _object(folder / "tokenizer_config.json")
-        special = {name: _text_of(config.get(name)) for name in SPECIAL}
+        special = _special(folder, config)
         generation = _object(folder / "generation_config.json")
         said = (of.get("eos_token_id") for of in (generation, _object(folder / "config.json")))
         ends = next((end for end in said if end is not None), None)
-        if ends is None and special["eos_token"]:
+        if ends is None and "eos_token" in special:
             ends = tokenizer.token_to_id(special["eos_token"])
         listed = ends if isinstance(ends, list) else [ends]
         known = [token for token in listed if token is not None]
@@ -72,16 +73,14 @@ class TokenizerFiles:
         except (ValueError, TypeError, KeyError) as error:
             raise InputError(f"{folder}: wanted a chat template, got {error!r}") from None
         templates = named.get("default", ""), named.get(TOOL_TEMPLATE, "")
-        drawn = generation.get("do_sample") is not False
-        sampling = sampling_of(generation) if drawn else {}
+        sampling = sampling_of(generation)
+        if generation.get("do_sample") is False:  # What goes before the choice counts all the same.
+            sampling = {k: value for k, value in sampling.items() if k == "repetition_penalty"}
         return TokenizerFiles(folder, tokenizer, special, frozenset(known), *templates, sampling)
 
 
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 """What of a `generation_config.json` says how tokens are drawn."""
-
-SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
-"""Names of special tokens that chat templates use."""
 
 TOOL_TEMPLATE = "tool_use"
 """What the chat template for conversations with tools is called, of several."""
@@ -95,6 +94,18 @@ def sampling_of(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _object(path: Path) -> dict[str, Any]:
     return read_object(path, InputError) if path.is_file() else {}
+
+
+def _special(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """The special tokens of a `tokenizer_config.json`, or of the file that was there before it.
+
+    As transformers does it, `special_tokens_map.json` counts where the former lists no
+    `added_tokens_decoder`.
+    """
+    older = {} if "added_tokens_decoder" in config else _object(folder / "special_tokens_map.json")
+    named = {**config, **older}.items()
+    texts = {name: _text_of(token) for name, token in named if name.endswith("_token")}
+    return {name: text for name, text in texts.items() if text}
 
 
 def _text_of(token: Any) -> str:

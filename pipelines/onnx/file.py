@@ -53,13 +53,9 @@ def checked(model: onnx.ModelProto, name: str, path: Path | None = None) -> onnx
     """
     onnx = _library()
     try:
-        # A path is read again, so that a model beyond protobuf's 2 GB is checked, too.
-        onnx.checker.check_model(path or model)
+        _check(model, path)
     except Exception as error:  # also what its C++ code says in texts that are no UTF-8
-        # Some exporters leave out the ranks of outputs, which are known from what makes them.
-        shapeless = [r for r in model.graph.output if not r.type.tensor_type.HasField("shape")]
-        if not shapeless or "Field 'shape'" not in str(error):
-            raise GraphError(f"{name}: wanted a valid ONNX model: {_first(error)}") from None
+        raise GraphError(f"{name}: wanted a valid ONNX model: {_first(error)}") from None
     opset = opsets(model).get("", OLDEST)
     if opset < OLDEST:
         own = (node.op_type for node in nodes(model.graph) if not canonical(node.domain))
@@ -70,6 +66,38 @@ def checked(model: onnx.ModelProto, name: str, path: Path | None = None) -> onnx
         return _without_functions(model)
     except (RuntimeError, onnx.checker.ValidationError) as error:
         raise GraphError(f"{name}: wanted functions that fit their calls: {error}") from None
+
+
+def _check(model: onnx.ModelProto, path: Path | None) -> None:
+    """ONNX's own checks, for which what has no shape is a scalar.
+
+    Some exporters leave out the shapes of outputs, which are known from what makes them, or of
+    inputs, which the caller can say.
+    """
+    import onnx.checker
+    from google.protobuf.message import EncodeError
+
+    rows = filter(has_no_shape, (*model.graph.input, *model.graph.output))
+    shapeless = [row.type.tensor_type for row in rows]
+    if not shapeless:
+        # A path is read again, so that a model beyond protobuf's 2 GB is checked, too.
+        onnx.checker.check_model(path or model)
+        return
+    for tensor in shapeless:
+        tensor.shape.SetInParent()
+    try:
+        onnx.checker.check_model(model)
+    except EncodeError:  # beyond them
+        return
+    finally:
+        for tensor in shapeless:
+            tensor.ClearField("shape")
+
+
+def has_no_shape(row: onnx.ValueInfoProto) -> bool:
+    """Whether it is a tensor of which the file tells no shape, which is not that of a scalar."""
+    is_tensor = row.type.WhichOneof("value") == "tensor_type"
+    return is_tensor and not row.type.tensor_type.HasField("shape")
 
 
 def _since(kind: str, opset: int) -> int:

@@ -11,6 +11,7 @@ from heddle.graph import Dim, TensorType
 from heddle.graph.dim import DimLike
 from heddle.graph.location import graph_error
 from heddle.kernels.spec import Expr
+from heddle.pipelines.onnx.file import has_no_shape
 from heddle.pipelines.onnx.node import dtype_of
 from heddle.runtime.errors import GraphError
 
@@ -31,8 +32,8 @@ def types(inputs: Sequence[onnx.ValueInfoProto], dims: Dims, shapes: Shapes) -> 
     identifier loses what identifiers do not have.
 
     Raises:
-        GraphError: An input is no tensor of a dtype that Heddle has; or `dims` or `shapes` name
-            what the model does not have.
+        GraphError: An input is no tensor of a dtype that Heddle has, or its shape is not known; or
+            `dims` or `shapes` name what the model does not have.
     """
     dtypes = [_dtype(row) for row in inputs]
     known = {row.name for row in inputs}
@@ -79,11 +80,16 @@ def _texts(
     row: onnx.ValueInfoProto, given: Sequence[DimLike] | None, named: Collection[str]
 ) -> list[str]:
     """The sizes of an input, each as a text."""
-    dims = row.type.tensor_type.shape.dim
+    dims, shapeless = row.type.tensor_type.shape.dim, has_no_shape(row)
     if given is not None:
-        if len(given) != len(dims):
+        if len(given) != len(dims) and not shapeless:
             raise graph_error(f"input {row.name!r}: wanted {len(dims)} dims, got {list(given)}")
         return [str(size) for size in given]
+    if shapeless:
+        raise graph_error(
+            f"input {row.name!r}: wanted its shape, which the file does not tell; give it: "
+            f"shapes={{{row.name!r}: [...]}}, or --shape {row.name}=..."
+        )
     return [
         str(dim.dim_value)
         if dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from heddle.graph import DType, TensorValue, ops
+from heddle.graph import Dim, DType, TensorValue, ops
 from heddle.pipelines.onnx.node import Node
 from heddle.pipelines.onnx.table import operator
 
@@ -22,7 +22,7 @@ LARGEST = 2**20
 
 @operator("Resize", "Upsample")
 def resize(node: Node) -> TensorValue:
-    """Along each axis whose size changes; sizes have to be known when the file is read.
+    """Along each axis whose size changes: known ones, or by a whole factor.
 
     What is mixed of integers is rounded once, to the nearest, the even one of two, within the
     dtype's range, as ONNX's reference does.
@@ -69,18 +69,29 @@ def _wanted(node: Node, x: TensorValue) -> tuple[list[float], list[int | None]]:
         for axis, scale in zip(axes, given, strict=True):
             scales[axis] = scale
         return scales, sizes
-    new = node.ints(3, "the sizes")
-    if new is None:
+    if not node.has(3):
         node.refuse("wanted scales or sizes, got neither")
-    factors = [size / int(x.shape[axis]) for axis, size in zip(axes, new, strict=True)]
+    new = [Dim(size) for size in node.sizes(3, "the sizes")]
+    factors = [_factor(node, x, axis, size) for axis, size in zip(axes, new, strict=True)]
     policy = node["keep_aspect_ratio_policy"] or "stretch"
     if policy != "stretch":
         factor = min(factors) if policy == "not_larger" else max(factors)
         factors = [factor] * len(axes)
-        new = [math.floor(factor * int(x.shape[axis]) + 0.5) for axis in axes]
+        new = [Dim(math.floor(factor * int(x.shape[axis]) + 0.5)) for axis in axes]
     for axis, size, factor in zip(axes, new, factors, strict=True):
-        scales[axis], sizes[axis] = factor, size
+        scales[axis], sizes[axis] = factor, size.static
     return scales, sizes
+
+
+def _factor(node: Node, x: TensorValue, axis: int, size: Dim) -> float:
+    """How many times as large as an axis the size `size` is, which of unknown ones may be known."""
+    old = x.shape[axis]
+    if size.static is not None and old.static is not None:
+        return size.static / old.static
+    factor = size.divided(old)
+    if factor is None or factor.static is None:
+        node.refuse(f"wanted a known multiple of the size along axis {axis}, {old}, got {size}")
+    return factor.static
 
 
 def _repeated(node: Node, x: TensorValue, axis: int, scale: float) -> TensorValue:

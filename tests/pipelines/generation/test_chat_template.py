@@ -38,6 +38,17 @@ def test_templates_and_what_is_wrong_with_them(tmp_path, decoder):
         TextTokenizer(tmp_path).chat([])
 
 
+def test_a_template_finds_the_special_tokens_that_there_are(tmp_path, decoder):
+    """Those of an older file, too, where the newer one is not told of all tokens."""
+    template = "{{ bos_token }},{{ cls_token }},{{ image_token }},{{ pad_token is defined }}"
+    config = {"chat_template": template, "bos_token": "<s>", "image_token": {"content": "<i>"}}
+    older = {"bos_token": "<b>", "cls_token": "<c>", "add_bos_token": True}
+    changed(tmp_path, decoder, tokenizer_config=config, special_tokens_map=older)
+    assert TextTokenizer(tmp_path).chat([]) == "<b>,<c>,<i>,False"
+    changed(tmp_path, decoder, tokenizer_config=config | {"added_tokens_decoder": {}})
+    assert TextTokenizer(tmp_path).chat([]) == "<s>,,<i>,False"
+
+
 @pytest.mark.parametrize("how", ["list", "object", "files"])
 def test_a_template_of_its_own_for_tools(tmp_path, decoder, how):
     """As transformers chooses one of several by their names."""

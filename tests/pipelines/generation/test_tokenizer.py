@@ -46,6 +46,9 @@ def test_how_tokens_are_drawn(tmp_path, decoder):
     assert TextTokenizer(tmp_path).sampling() == {"temperature": 0.5, "top_k": -1}
     changed(tmp_path, decoder, generation_config=said | {"do_sample": False})
     assert TextTokenizer(tmp_path).sampling() == {}
+    penalty = {"repetition_penalty": 1.05}
+    changed(tmp_path, decoder, generation_config=said | penalty | {"do_sample": False})
+    assert TextTokenizer(tmp_path).sampling() == penalty
     changed(tmp_path, decoder, generation_config={"top_p": 2})
     wanted = re.escape(f"{tmp_path}: SamplingParams.top_p: wanted ")
     with pytest.raises(InputError, match=wanted):
@@ -152,6 +155,8 @@ def test_where_the_ends_are_said(tmp_path, decoder):
     assert not TextTokenizer(tmp_path).eos_token_ids
     changed(tmp_path, decoder, tokenizer_config={"eos_token": "</s>"})
     assert TextTokenizer(tmp_path).eos_token_ids == {257}
+    changed(tmp_path, decoder, tokenizer_config={}, special_tokens_map={"eos_token": "<s>"})
+    assert TextTokenizer(tmp_path).eos_token_ids == {256}
     changed(tmp_path, decoder, config={"eos_token_id": 3})
     assert TextTokenizer(tmp_path).eos_token_ids == {3}
     changed(tmp_path, decoder, generation_config={"temperature": 0.5})

@@ -1,9 +1,11 @@
-"""Resize of a part of a picture, beside ONNX's reference."""
+"""Resize of a part of a picture, and by sizes, beside ONNX's reference."""
 
 import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 from onnx_texts import computed, parsed
+
+from heddle.runtime.errors import GraphError
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
@@ -40,3 +42,32 @@ def test_integers_beyond_their_picture():
     { y = Resize <coordinate_transformation_mode = "tf_crop_and_resize",
                   extrapolation_value = 7.0, axes = [2]> (x, part, , sizes) }"""
     assert computed(text, PICTURE)[0].ravel().tolist() == [7] * 24
+
+
+@pytest.mark.parametrize("batch", ["n", "2"])
+def test_sizes_of_pictures_in_a_batch_that_is_not_known(batch):
+    text = f"""m (float[{batch}, 3, 4] x) => (float[{batch}, 6, 8] y)
+    <int64[1] i = {{0}}, int64[2] picture = {{6, 8}}> {{
+        shape = Shape(x)  first = Gather(shape, i)  sizes = Concat <axis = 0> (first, picture)
+        y = Resize <mode = "linear"> (x, , , sizes) }}"""
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    (wanted,) = ReferenceEvaluator(parsed(text)).run(None, {"x": x})
+    np.testing.assert_allclose(computed(text, x)[0], wanted, rtol=1e-6)
+
+
+SIZES = """m (float[h, w] x) => (float[a, b] y) <int64[2] two = {{{factors}}}> {{
+    shape = Shape(x)  sizes = {sizes}
+    y = Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric",
+                nearest_mode = "floor"> (x, , , sizes) }}"""
+
+
+def test_sizes_that_are_multiples_of_unknown_ones():
+    text = SIZES.format(factors="2, 3", sizes="Mul(shape, two)")
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert computed(text, x)[0].tolist() == x.repeat(2, 0).repeat(3, 1).tolist()
+
+
+@pytest.mark.parametrize("sizes", ["Add(shape, two)", "Mul(two, two)"])
+def test_sizes_that_are_no_multiples(sizes):
+    with pytest.raises(GraphError, match=r"'y'.*wanted a known multiple of .* axis 0, h, got"):
+        computed(SIZES.format(factors="2, 3", sizes=sizes), np.ones((2, 3), np.float32))

@@ -8,6 +8,7 @@ from onnx_texts import TWO, computed, imported, ops_of, parsed, types
 
 from heddle.graph import reference
 from heddle.pipelines.onnx import file, importer, load
+from heddle.runtime.errors import GraphError
 
 RNG = np.random.default_rng(0)
 
@@ -181,3 +182,23 @@ def test_a_triangle_behind_a_past():
     past, x = floats(3, 2), floats(2, 2)
     (y,) = computed(text, past, x, dims={"p": (0, 9)})
     np.testing.assert_array_equal(y < -1, np.arange(5) >= np.arange(4, 6)[:, None])
+
+
+SHAPELESS = "m (float[] x, float[3] z) => (float[] y) { y = Add(x, z) }"
+"""No brackets would be a scalar, empty ones tell no shape."""
+
+
+def test_an_input_whose_shape_the_file_does_not_tell():
+    x = np.ones((2, 3), np.float32)
+    (y,) = computed(SHAPELESS, x, x[0], shapes={"x": ["n", 3]})
+    assert y.tolist() == [[2, 2, 2], [2, 2, 2]]
+    with pytest.raises(GraphError, match=r"input 'x': wanted its shape, .*--shape x="):
+        imported(SHAPELESS)
+    scalar = imported("m (float x, float[3] z) => (float[] y) { y = Add(x, z) }")
+    assert types(scalar)[0] == "float32[] on cpu:0"
+
+
+@pytest.mark.parametrize("types", ["float[] x, float[3] z", "float[2, 3] x, float[3] z"])
+def test_nodes_are_checked_where_a_shape_is_missing(types):
+    with pytest.raises(GraphError, match=r"wanted a valid ONNX model: .*bogus"):
+        imported(f"m ({types}) => (float[] y) {{ y = Add <bogus = 1> (x, z) }}")
