@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, normalizers
 
 from heddle.pipelines.generation.tokenizer import check_text
+from heddle.pipelines.sentence_settings import UNSAID, Reading
 from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,11 +26,9 @@ class SentenceEmbedder:
     Args:
         model: A loaded model with inputs `tokens` and `attention_mask`.
         tokenizer: The path of its `tokenizer.json`.
-        maximum: Tokens of a text that are looked at, special ones among them; the rest is cut off.
-            None, or more than the model takes: as many as that.
+        reading: How it reads texts; of more tokens than the model takes the rest is cut off, too.
         prompt: What is put before each text.
         dimensions: What embeddings may be cut to; None: to any size.
-        lowercase: Whether texts are read in lower case.
 
     Raises:
         InputError: The model is no sentence embedder, or the file is no tokenizer.
@@ -39,14 +38,13 @@ class SentenceEmbedder:
         self,
         model: Model,
         tokenizer: Path,
-        maximum: int | None = None,
+        reading: Reading = UNSAID,
         prompt: str = "",
         dimensions: Collection[int] | None = None,
-        lowercase: bool = False,
     ) -> None:
         check_signature("embedder", model, [["tokens", "attention_mask"]], "embeddings")
         self._model = model
-        self._tokenizer = read_tokenizer(tokenizer, model, maximum, lowercase)
+        self._tokenizer = read_tokenizer(tokenizer, model, reading)
         self._prompt = prompt
         self._width = int(model.output_metadata[0].shape[-1])
         self._dimensions = dimensions
@@ -116,13 +114,10 @@ def check_signature(what: str, model: Model, inputs: Sequence[Sequence[str]], ou
         raise InputError(f"{what}: wanted a model with output {output}, got {', '.join(found)}")
 
 
-def read_tokenizer(
-    path: Path, model: Model, maximum: int | None, lowercase: bool = False
-) -> Tokenizer:
-    """The tokenizer in the file `path`, which cuts what it reads to `maximum` and to the model's.
+def read_tokenizer(path: Path, model: Model, reading: Reading) -> Tokenizer:
+    """The tokenizer in the file `path`, which cuts what it reads also to what the model takes.
 
-    With `lowercase` it reads texts in lower case, as sentence-transformers has it: in front of all
-    else that is done with them.
+    Lower case comes in front of all else that is done with texts, as sentence-transformers has it.
 
     Raises:
         InputError: It is none.
@@ -132,11 +127,13 @@ def read_tokenizer(
     except Exception as error:  # the library raises nothing more specific
         raise InputError(f"{path}: wanted a tokenizer.json: {error}") from None
     tokenizer.no_padding()
-    if lowercase:
+    if reading.lowercase:
         own = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
         tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
     longest = {row["name"]: row["maximum"] for row in model.artifact.symbols}["sequence"]
-    tokenizer.enable_truncation(longest if maximum is None else min(longest, maximum))
+    side = reading.truncation_side or (tokenizer.truncation or {}).get("direction", "right")
+    maximum = longest if reading.maximum is None else min(longest, reading.maximum)
+    tokenizer.enable_truncation(maximum, direction=side)
     return tokenizer
 
 

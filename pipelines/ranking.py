@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from heddle.pipelines.embedding import BATCH, check_signature, in_batches, read_tokenizer
 from heddle.pipelines.generation.tokenizer import check_text
+from heddle.pipelines.sentence_settings import UNSAID, Reading
 from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,21 +28,18 @@ class PairScorer:
     Args:
         model: The loaded model.
         tokenizer: The path of its `tokenizer.json`.
-        maximum: Tokens of a pair that are looked at, special ones among them; of the longer text
-            the rest is cut off. None, or more than the model takes: as many as that.
-        lowercase: Whether texts are read in lower case.
+        reading: How it reads them; what is cut off is of the longer text, at most down to the
+            tokens that the model takes.
 
     Raises:
         InputError: The model is no scorer of pairs, or the file is no tokenizer.
     """
 
-    def __init__(
-        self, model: Model, tokenizer: Path, maximum: int | None = None, lowercase: bool = False
-    ) -> None:
+    def __init__(self, model: Model, tokenizer: Path, reading: Reading = UNSAID) -> None:
         typed = [*INPUTS, "token_types"]
         check_signature("scorer", model, [INPUTS, typed], "scores")
         self._model = model
-        self._tokenizer = read_tokenizer(tokenizer, model, maximum, lowercase)
+        self._tokenizer = read_tokenizer(tokenizer, model, reading)
         self._typed = [tensor.name for tensor in model.input_metadata] == typed
 
     def score(self, query: str, texts: Sequence[str], batch: int = BATCH) -> NDArray[np.float32]:

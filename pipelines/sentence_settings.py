@@ -55,30 +55,48 @@ class Prompts:
         return self.texts[name]
 
 
-def read_maximum(folder: Path) -> int | None:
-    """Tokens of a text that the model is to look at; None: nothing is said.
+@dataclass(frozen=True)
+class Reading:
+    """How a tokenizer is to read texts.
 
-    Raises:
-        GraphError: A file says something else than a number.
+    Attributes:
+        maximum: Tokens of a text that are looked at, special ones among them; the rest is cut off.
+            None: nothing is said.
+        lowercase: Whether texts are read in lower case, whatever the tokenizer does with them.
+        truncation_side: Where the rest is cut off, "right" or "left"; None: as the tokenizer says.
     """
-    asked = Values.read_if_there(folder / "sentence_bert_config.json")
+
+    maximum: int | None = None
+    lowercase: bool = False
+    truncation_side: str | None = None
+
+    @staticmethod
+    def read(folder: Path) -> Reading:
+        """What the files of a folder say.
+
+        Raises:
+            GraphError: A file says something else than is wanted.
+        """
+        asked = Values.read_if_there(folder / "sentence_bert_config.json")
+        tokenizer = Values.read_if_there(folder / "tokenizer_config.json")
+        side = tokenizer.get("truncation_side")
+        if side is not None:
+            tokenizer.choice("truncation_side", among=("right", "left"))
+        lowercase = asked.flag("do_lower_case", default=False)
+        return Reading(_maximum(asked, tokenizer), lowercase, side)
+
+
+UNSAID = Reading()
+"""As the tokenizer and the model have it."""
+
+
+def _maximum(asked: Values, tokenizer: Values) -> int | None:
     if asked.get("max_seq_length") is not None:
         return asked.count("max_seq_length")
-    tokenizer = Values.read_if_there(folder / "tokenizer_config.json")
     if tokenizer.get("model_max_length") is None:
         return None
     # Where it has no limit, transformers writes 1e30 as an integer or a float.
     return min(int(tokenizer.positive("model_max_length")), 1 << 30)
-
-
-def read_lowercase(folder: Path) -> bool:
-    """Whether texts are read in lower case, whatever the tokenizer does with them.
-
-    Raises:
-        GraphError: The file says something else than true or false.
-    """
-    asked = Values.read_if_there(folder / "sentence_bert_config.json")
-    return asked.flag("do_lower_case", default=False)
 
 
 def read_dimensions(folder: Path) -> Sequence[int] | None:

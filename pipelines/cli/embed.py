@@ -70,9 +70,7 @@ def embed(
         from heddle.pipelines.embedding import SentenceEmbedder
 
     model = load(InferenceSession(), loaded, weights)
-    embedder = SentenceEmbedder(
-        model, files.tokenizer, files.maximum, before, lowercase=files.lowercase
-    )
+    embedder = SentenceEmbedder(model, files.tokenizer, files.reading, before)
     found = embedder.embed(texts)
     name, values = ("embeddings", found) if vectors else ("similarity", cosines(found))
     if as_json:

@@ -55,7 +55,7 @@ def rank(
         from heddle.pipelines.ranking import PairScorer
 
     model = load(InferenceSession(), loaded, weights)
-    scorer = PairScorer(model, files.tokenizer, files.maximum, files.lowercase)
+    scorer = PairScorer(model, files.tokenizer, files.reading)
     scores = scorer.score(query, asked).tolist()
     order = sorted(range(len(asked)), key=lambda number: -scores[number])
     if as_json:

@@ -229,14 +229,9 @@ def ready_model(
     if not is_language_model(model.artifact):
         files = TextFiles.find(tokenizer, model.artifact.name)
         if [tensor.name for tensor in model.output_metadata] == ["scores"]:
-            return PairScorer(model, files.tokenizer, files.maximum, files.lowercase)
+            return PairScorer(model, files.tokenizer, files.reading)
         return SentenceEmbedder(
-            model,
-            files.tokenizer,
-            files.maximum,
-            files.prompt(None),
-            files.dimensions,
-            files.lowercase,
+            model, files.tokenizer, files.reading, files.prompt(None), files.dimensions
         )
     if tokenizer is None:
         raise click.UsageError(

@@ -10,12 +10,7 @@ import click
 
 from heddle.pipelines.checkpoint import Checkpoint, minilm
 from heddle.pipelines.cli.console import stdin
-from heddle.pipelines.sentence_settings import (
-    Prompts,
-    read_dimensions,
-    read_lowercase,
-    read_maximum,
-)
+from heddle.pipelines.sentence_settings import Prompts, Reading, read_dimensions
 from heddle.runtime.errors import InputError
 
 
@@ -48,14 +43,9 @@ class TextFiles:
         return TextFiles(checkpoint.tokenizer, checkpoint.folder)
 
     @property
-    def maximum(self) -> int | None:
-        """Tokens of a text that are looked at; None: nothing is said."""
-        return None if self.folder is None else read_maximum(self.folder)
-
-    @property
-    def lowercase(self) -> bool:
-        """Whether texts are read in lower case."""
-        return self.folder is not None and read_lowercase(self.folder)
+    def reading(self) -> Reading:
+        """How the tokenizer is to read texts."""
+        return Reading() if self.folder is None else Reading.read(self.folder)
 
     @property
     def dimensions(self) -> Sequence[int] | None:

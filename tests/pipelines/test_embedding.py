@@ -1,17 +1,20 @@
 """Sentences through compiled models, and MiniLM against its recorded reference."""
 
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
 from heddle.graph import Dim, DType, Graph, TensorType, compile, reference
 from heddle.pipelines import checkpoint, weights
 from heddle.pipelines.embedding import SentenceEmbedder, pad
 from heddle.pipelines.models.embedder import sentence_embedder
 from heddle.pipelines.models.encoder.config import EncoderConfig
+from heddle.pipelines.sentence_settings import Reading
 from heddle.runtime import InferenceSession, InputError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "minilm.npz"
@@ -46,8 +49,24 @@ def test_texts_come_back_in_order(tiny, model):
 
 
 def test_a_long_text_is_cut(tiny, model):
-    embedder = SentenceEmbedder(model, tiny / "tokenizer.json", maximum=5)
+    embedder = SentenceEmbedder(model, tiny / "tokenizer.json", Reading(maximum=5))
     assert embedder.tokens(["loom " * 9, "weft"]) == [[2, 7, 7, 7, 3], [2, 5, 3]]
+
+
+def test_a_long_text_may_lose_its_beginning(tiny, tmp_path, model):
+    """As `tokenizer_config.json` says, or the tokenizer where that says nothing."""
+    text, rest = ["loom loom weft shed"], [[2, 7, 5, 6, 3]]
+    (tmp_path / "tokenizer_config.json").write_text('{"truncation_side": "left"}')
+    reading = replace(Reading.read(tmp_path), maximum=5)
+    assert SentenceEmbedder(model, tiny / "tokenizer.json", reading).tokens(text) == rest
+    tokenizer = Tokenizer.from_file(str(tiny / "tokenizer.json"))
+    tokenizer.enable_truncation(99, direction="left")
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    embedder = SentenceEmbedder(model, tmp_path / "tokenizer.json", Reading(maximum=5))
+    assert embedder.tokens(text) == rest
+    right = Reading(maximum=5, truncation_side="right")
+    embedder = SentenceEmbedder(model, tmp_path / "tokenizer.json", right)
+    assert embedder.tokens(text) == [[2, 7, 7, 5, 3]]
 
 
 def test_no_texts_are_refused(tiny, model):

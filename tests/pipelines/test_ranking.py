@@ -9,6 +9,7 @@ from heddle.pipelines.checkpoint import Checkpoint
 from heddle.pipelines.embedding import SentenceEmbedder
 from heddle.pipelines.ranking import PairScorer
 from heddle.pipelines.sentence_model import build
+from heddle.pipelines.sentence_settings import Reading
 from heddle.runtime import InferenceSession, InputError
 
 
@@ -41,7 +42,7 @@ def test_scores_are_in_the_order_of_the_texts(scorer):
 
 
 def test_the_longer_text_of_a_pair_is_cut(model, reranker):
-    scorer = PairScorer(model, reranker / "tokenizer.json", maximum=6)
+    scorer = PairScorer(model, reranker / "tokenizer.json", Reading(maximum=6))
     short, long = scorer.score("warp", ["loom loom", "loom " * 9])
     np.testing.assert_allclose(short, long, atol=1e-6)
 

@@ -8,7 +8,7 @@ from encoder_weights import weight
 from safetensors.numpy import save_file
 
 from heddle.pipelines.sentence_head import read_head
-from heddle.pipelines.sentence_settings import Prompts, read_dimensions, read_maximum
+from heddle.pipelines.sentence_settings import Prompts, Reading, read_dimensions
 from heddle.runtime.errors import ArtifactError, GraphError, InputError
 
 OLDER = "sentence_transformers.models."
@@ -213,13 +213,19 @@ def test_how_much_of_a_text_is_looked_at(tmp_path, sentence, tokenizer, wanted):
     for name, values in (("sentence_bert_config", sentence), ("tokenizer_config", tokenizer)):
         if values is not None:
             (tmp_path / f"{name}.json").write_text(json.dumps(values))
-    assert read_maximum(tmp_path) == wanted
+    assert Reading.read(tmp_path).maximum == wanted
 
 
 def test_a_length_that_is_none_is_refused(tmp_path):
     (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": "all"}')
     with pytest.raises(GraphError, match=r"max_seq_length: wanted an integer .* 1, got 'all'$"):
-        read_maximum(tmp_path)
+        Reading.read(tmp_path)
+
+
+def test_a_side_that_is_none_is_refused(tmp_path):
+    (tmp_path / "tokenizer_config.json").write_text('{"truncation_side": "both"}')
+    with pytest.raises(GraphError, match=r"truncation_side: wanted .*right.*left.*, got 'both'$"):
+        Reading.read(tmp_path)
 
 
 @pytest.mark.parametrize(
