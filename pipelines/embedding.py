@@ -95,9 +95,13 @@ def check_rows(rows: Sequence[Sequence[int]]) -> None:
 
 def shortened(vectors: NDArray[np.float32], dimensions: int) -> NDArray[np.float32]:
     """The first numbers of embeddings, of length 1 again (Matryoshka, arXiv:2205.13147)."""
-    cut = vectors[:, :dimensions]
-    lengths = np.linalg.norm(cut, axis=1, keepdims=True)
-    found: NDArray[np.float32] = cut / np.maximum(lengths, np.finfo(np.float32).tiny)
+    return normalized(vectors[:, :dimensions])
+
+
+def normalized(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Embeddings of length 1; one of only zeros stays so."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    found: NDArray[np.float32] = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
     return found
 
 

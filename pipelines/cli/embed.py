@@ -83,11 +83,11 @@ def embed(
 
 
 def cosines(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The cosine of each pair of rows."""
-    import numpy as np
+    """The cosine of each pair of rows; 0 for what has no direction."""
+    from heddle.pipelines.embedding import normalized
 
-    lengths = np.linalg.norm(vectors, axis=1)
-    found: NDArray[np.float32] = vectors @ vectors.T / np.outer(lengths, lengths)
+    directions = normalized(vectors)
+    found: NDArray[np.float32] = directions @ directions.T
     return found
 
 

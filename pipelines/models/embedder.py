@@ -22,6 +22,9 @@ from heddle.pipelines.models.products import Products, Quantization
 
 MAXIMUM_BATCH = 1024
 
+LEAST = 1e-12
+"""The length by which a shorter vector is divided, as PyTorch's `normalize` has it: 0 stays 0."""
+
 
 @dataclass(frozen=True)
 class Dense:
@@ -65,7 +68,7 @@ class Head:
         for dense in self.dense:
             vector = dense(graph, vector)
         if self.normalized:
-            vector = vector * ops.rsqrt(ops.sum(vector * vector, axis=-1))
+            vector = vector * ops.rsqrt(ops.max(ops.sum(vector * vector, axis=-1), LEAST**2))
         return vector
 
 

@@ -148,3 +148,4 @@ def test_cosines_of_vectors_that_are_not_of_length_1():
     found = cosines(np.array([[3, 0], [2, 2], [0, -5]], np.float32))
     half = np.sqrt(0.5)
     np.testing.assert_allclose(found, [[1, half, 0], [half, 1, -half], [0, -half, 1]], atol=1e-6)
+    assert cosines(np.array([[0, 0], [3, 4]], np.float32))[0].tolist() == [0, 0]

@@ -55,6 +55,11 @@ def test_a_dense_layer():
     np.testing.assert_allclose(plain, GOLDEN["pooled.mean"] @ matrix.T, atol=1e-5)
 
 
+def test_a_vector_of_zeros_stays_so():
+    nothing = np.zeros((20, 32), np.float32)
+    assert not embedded(Head(dense=(Dense(nothing, None, None),))).any()
+
+
 def test_the_pooling_of_an_embedder():
     """From tokens to what is recorded."""
     graph = sentence_embedder(
