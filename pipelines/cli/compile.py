@@ -114,6 +114,9 @@ def compile_command(
     from heddle.runtime import config
     from heddle.runtime.errors import CompileError, InputError
 
+    if stop_after and (output or embed_weights or as_json):
+        surplus = "-o" if output else "--embed-weights" if embed_weights else "--json"
+        raise click.UsageError(f"{surplus}: wanted no --stop-after, which makes no artifact")
     with usage_errors(CompileError):
         Target.merge(targets)
         passes_until(stop_after)

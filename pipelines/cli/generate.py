@@ -116,8 +116,6 @@ def generate(
         if weights:
             got = "a folder" if model.is_dir() else "a GGUF file"
             raise click.UsageError(f"--weights: wanted an artifact as MODEL, got {got}")
-        held = quantization(quantize, group, activations)
-        loaded = from_checkpoint(model, dtype, held, threads, context)
     else:
         refuse_for_artifacts(options_of_checkpoints(dtype, quantize, activations, context))
         if tokenizer is None:
@@ -125,8 +123,13 @@ def generate(
                 "--tokenizer: wanted the model's folder beside an artifact, got none; a model that "
                 "is not compiled is given as its folder"
             )
-        loaded = from_artifact(model, weights, threads)
+    held = quantization(quantize, group, activations)
     read = TextTokenizer(tokenizer_folder(tokenizer) if tokenizer else model)
+    # Behind all that takes less time.
+    if is_checkpoint(model):
+        loaded = from_checkpoint(model, dtype, held, threads, context)
+    else:
+        loaded = from_artifact(model, weights, threads)
     if generation_config == "auto":
         own = {name: value for name, value in read.sampling().items() if chosen[name] is None}
         sampling = replace(sampling, **own)

@@ -22,23 +22,30 @@ def read_inputs(items: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     """The arrays of `NAME=FILE.npy` and `FILE.npz` by name; files with objects are refused."""
     found: dict[str, NDArray[Any]] = {}
     for item in items:
-        name, equals, path = item.partition("=")
-        content = read_file(path if equals else item)
-        if equals:
-            if content is None or isinstance(content, dict):
-                raise InputError(
-                    f"--input {item}: wanted NAME=FILE.npy with an array of numbers, got another "
-                    "file or a damaged one"
-                )
-            found[name] = content
-        else:
-            if not isinstance(content, dict):
-                raise InputError(
-                    f"--input {item}: wanted FILE.npz with arrays of numbers, or NAME=FILE.npy, "
-                    "got another file or a damaged one"
-                )
-            found |= content
+        for name, array in _arrays(item).items():
+            if name in found:
+                raise click.UsageError(f"--input {item}: wanted one array called {name}, got two")
+            found[name] = array
     return found
+
+
+def _arrays(item: str) -> dict[str, NDArray[Any]]:
+    """Those of one `--input`."""
+    name, equals, path = item.partition("=")
+    content = read_file(path if equals else item)
+    if equals:
+        if content is None or isinstance(content, dict):
+            raise InputError(
+                f"--input {item}: wanted NAME=FILE.npy with an array of numbers, got another file "
+                "or a damaged one"
+            )
+        return {name: content}
+    if not isinstance(content, dict):
+        raise InputError(
+            f"--input {item}: wanted FILE.npz with arrays of numbers, or NAME=FILE.npy, got "
+            "another file or a damaged one"
+        )
+    return content
 
 
 def read_file(path: str) -> NDArray[Any] | dict[str, NDArray[Any]] | None:
@@ -80,7 +87,7 @@ def make_inputs(
     check_names("--dim", dims, [row["name"] for row in artifact.symbols])
     check_bound(artifact, given, dims)
     if is_language_model(artifact):  # random offsets and tables would be refused
-        dims = with_cache(artifact, given, dims)
+        dims = with_cache(artifact, given, bound(artifact, given) | dims)
         given = step_inputs(artifact, dims) | given
     sizes = sizes_of(artifact, given, dims)
     generator = np.random.default_rng(SEED)
@@ -112,6 +119,11 @@ def with_cache(
     rows, row_blocks = sizes["rows"], sizes["row_blocks"]
     dims = {"cache_blocks": rows * row_blocks} | dims
     blocks = sizes_of(artifact, given, dims)["cache_blocks"]
+    if blocks < rows * row_blocks and "blocks" not in given:
+        raise InputError(
+            f"--dim cache_blocks: wanted {rows * row_blocks} or more for {rows} rows of "
+            f"{row_blocks} blocks, got {blocks}"
+        )
     size = artifact.inputs[-1]["shape"][1]
     made_of = f"{blocks} blocks of {size} tokens ({rows} rows of {row_blocks} blocks)"
     remedy = "give fewer with --dim rows or --dim row_blocks"
@@ -134,11 +146,7 @@ def sizes_of(
     artifact: Artifact, given: dict[str, NDArray[Any]], dims: dict[str, int]
 ) -> dict[str, int]:
     """The size of each symbol: as `dims` or an input file says, else as small as it may be."""
-    sizes = {row["name"]: row["minimum"] for row in artifact.symbols}
-    for row in artifact.inputs:
-        if row["name"] in given:
-            known = zip(row["shape"], given[row["name"]].shape, strict=False)
-            sizes |= {dim: size for dim, size in known if dim in sizes}
+    sizes = {row["name"]: row["minimum"] for row in artifact.symbols} | bound(artifact, given)
     for row in artifact.symbols:
         size = dims.get(row["name"], row["minimum"])
         if not row["minimum"] <= size <= row["maximum"]:
@@ -146,6 +154,14 @@ def sizes_of(
                 f"--dim {row['name']}: wanted {row['minimum']} to {row['maximum']}, got {size}"
             )
     return sizes | dims
+
+
+def bound(artifact: Artifact, given: dict[str, NDArray[Any]]) -> dict[str, int]:
+    """The sizes of the symbols that the dims of input files are."""
+    symbols = {row["name"] for row in artifact.symbols}
+    rows = (row for row in artifact.inputs if row["name"] in given)
+    known = (zip(row["shape"], given[row["name"]].shape, strict=False) for row in rows)
+    return {dim: size for row in known for dim, size in row if dim in symbols}
 
 
 def shape_of(row: dict[str, Any], sizes: dict[str, int]) -> list[int]:

@@ -142,6 +142,7 @@ def serve(
         models,
         options_of_checkpoints(dtype, quantize, activations, context),
         weights,
+        tokenizers,
     )
     if "" in api_keys:  # as an unset variable is: it would let everybody in
         raise click.UsageError("--api-key: wanted a key, got an empty one")
@@ -161,8 +162,6 @@ def serve(
             served[name] = ready_model(
                 model, path, tokenizer, rows, tokens, cache_tokens, speculate
             )
-        if (unused := next(given, None)) is not None:
-            raise click.UsageError(f"--tokenizer: wanted one for each artifact, got also {unused}")
         says = f"{', '.join(served)}: {address(listener)}/v1"
         settings = Settings(
             calls=None if tool_calls == "auto" else tool_calls,
@@ -186,7 +185,10 @@ def names_of(models: Sequence[Path], given: Sequence[str]) -> list[str]:
 
 
 def check_options(
-    models: Sequence[Path], of_checkpoints: Mapping[str, bool], weights: Path | None
+    models: Sequence[Path],
+    of_checkpoints: Mapping[str, bool],
+    weights: Path | None,
+    tokenizers: Sequence[Path],
 ) -> None:
     """Refuses options that no model takes; `of_checkpoints` says which of theirs are given."""
     checkpoints = [path for path in models if is_checkpoint(path)]
@@ -194,6 +196,10 @@ def check_options(
         refuse_for_artifacts(of_checkpoints)
     if weights and (checkpoints or len(models) > 1):
         raise click.UsageError("--weights: wanted one artifact as MODEL, and nothing else")
+    artifacts = len(models) - len(checkpoints)
+    if len(tokenizers) > artifacts:
+        unused = tokenizers[artifacts]
+        raise click.UsageError(f"--tokenizer: wanted one for each artifact, got also {unused}")
 
 
 def from_checkpoint(

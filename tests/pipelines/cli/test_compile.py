@@ -119,6 +119,8 @@ def test_dump_writes_the_module_after_each_pass(heddle, source, tmp_path, monkey
         (["line.py:build", "--dtype", "bfloat16"], 2, "--dtype: wanted minilm or a model's folder"),
         (["line.py:build", "-t", "tpu"], 2, "target 'tpu': wanted one of cpu"),
         (["line.py:build", "--stop-after", "nope"], 2, "stop_after: wanted one of canonicalize"),
+        (["line.py:build", "--stop-after", "fuse", "-o", "x"], 2, "-o: wanted no --stop-after"),
+        (["line.py:build", "--stop-after", "fuse", "--json"], 2, "--json: wanted no --stop-after"),
         (
             ["line.py:build", "--weights", "none"],
             1,

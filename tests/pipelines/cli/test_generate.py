@@ -5,6 +5,7 @@ import json
 import shutil
 import sys
 
+import numpy as np
 import pytest
 
 from heddle.pipelines.cli.console import packages_of_generate
@@ -218,6 +219,13 @@ def test_a_step_is_timed(heddle, decoder, tmp_path):
     assert result.stderr == f"error: {wanted}"
     result = heddle("run", path, "--dim", "rows=70000", "--dim", "row_blocks=70000", code=1)
     assert "--dim row_blocks: wanted 1 to 16, got 70000" in result.stderr
+    np.save(tmp_path / "lengths.npy", np.array([32, 32]))
+    lengths = ("--input", f"lengths={tmp_path}/lengths.npy", "--dim", "row_blocks=2")
+    report = json.loads(heddle("run", path, *lengths, "--repeat", 1, "--json").stdout)
+    assert report["inputs"]["blocks"] == [2, 2]
+    result = heddle("run", path, *lengths, "--dim", "cache_blocks=3", code=1)
+    wanted = "--dim cache_blocks: wanted 4 or more for 2 rows of 2 blocks, got 3\n"
+    assert result.stderr == f"error: {wanted}"
 
 
 @pytest.fixture

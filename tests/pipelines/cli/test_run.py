@@ -123,6 +123,9 @@ def test_what_is_wrong_is_said(heddle, tiny_artifact, arguments, code, message):
 
 def test_an_unknown_input_is_refused(heddle, tiny_artifact, tmp_path):
     np.savez(tmp_path / "x.npz", x=np.zeros(1))
+    twice = ("--input", tmp_path / "x.npz", "--input", tmp_path / "x.npz")
+    result = heddle("run", tiny_artifact, *twice, code=2)
+    assert f"--input {tmp_path}/x.npz: wanted one array called x, got two" in result.stderr
     result = heddle("run", tiny_artifact, "--input", tmp_path / "x.npz", code=1)
     assert "--input: wanted one of tokens, attention_mask, got 'x'" in result.stderr
 
