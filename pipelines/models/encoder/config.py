@@ -134,31 +134,36 @@ def _layers(values: Values) -> int:
 
 
 def _bert(values: Values) -> EncoderConfig:
-    segments = values.count("type_vocab_size")
-    return _learned("bert", values, 0, _sizes(values), type_vocab_size=segments)
+    return _learned("bert", values, 0, type_vocab_size=_segments(values))
 
 
 def _roberta(values: Values) -> EncoderConfig:
     """Its first positions are those of the padding and of what is before it."""
     first = values.count("pad_token_id", least=0, default=1) + 1
-    kind, segments = values.text("model_type"), values.count("type_vocab_size")
-    return _learned(kind, values, first, _sizes(values), type_vocab_size=segments)
+    kind = values.text("model_type")
+    return _learned(kind, values, first, type_vocab_size=_segments(values))
+
+
+def _segments(values: Values) -> int:
+    return values.count("type_vocab_size", default=2)
 
 
 def _mpnet(values: Values) -> EncoderConfig:
     values.refuse(relative_attention_num_buckets=BUCKETS)
-    return _learned("mpnet", values, 2, _sizes(values), relative_buckets=BUCKETS)
+    return _learned("mpnet", values, 2, relative_buckets=BUCKETS)
 
 
 def _distilbert(values: Values) -> EncoderConfig:
-    return _learned("distilbert", values, 0, _sizes(values, epsilon=1e-12))
+    return _learned("distilbert", values, 0)
 
 
-def _learned(
-    kind: str, values: Values, first: int, sizes: dict[str, Any], **more: Any
-) -> EncoderConfig:
-    """A family with a table of positions, of which `first` are before those of tokens."""
+def _learned(kind: str, values: Values, first: int, **more: Any) -> EncoderConfig:
+    """A family with a table of positions, of which `first` are before those of tokens.
+
+    What its older files do not say is as in transformers.
+    """
     values.refuse(position_embedding_type="absolute", is_decoder=False)
+    sizes = _sizes(values, epsilon=1e-12, activation="gelu")
     rows = sizes["max_position_embeddings"]
     if rows <= first:
         raise values.error("max_position_embeddings", f"more than {first}", rows)

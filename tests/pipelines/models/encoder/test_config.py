@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from encoder_cases import config_of
@@ -134,6 +135,17 @@ def test_the_older_keys_of_modernbert():
     assert config.kinds == (everywhere, local, local, everywhere)
     every = EncoderConfig.of({**older, "global_attn_every_n_layers": 2}).kinds
     assert every == (LayerKind(0, 160000.0), LayerKind(4, 10000.0)) * 2
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "mpnet", "distilbert"])
+def test_what_older_files_do_not_say(name):
+    """As those of the first BERT; it is what transformers takes then."""
+    values = config_of(name)
+    unsaid = ("layer_norm_eps", "hidden_act", "activation", "type_vocab_size")
+    older = EncoderConfig.of({key: values[key] for key in values if key not in unsaid})
+    wanted = EncoderConfig.of(values)
+    assert older == replace(wanted, layer_norm_eps=1e-12, hidden_act="gelu")
+    assert older.type_vocab_size == (2 if "bert" in name and name != "distilbert" else 0)
 
 
 @pytest.mark.parametrize(("first", "longest"), [(0, 39), (1, 38)])
