@@ -27,10 +27,16 @@ def evaluate(
     comes last leaves the rounding to the store.
     """
     values, kinds = list(inputs), list(dtypes)
+    computed: set[int] = set()
     read = {number for step in body.steps for number in step.args}
     narrow = _narrow(body, len(values))
     for step in body.steps:
         arguments = [values[number] for number in step.args]
+        if _jumps(step):
+            arguments = [
+                convert.rounded(value, kinds[number]) if number in computed else value
+                for value, number in zip(arguments, step.args, strict=True)
+            ]
         if step.op == "constant":
             number: Any = dict(step.attrs)["value"]
             value = emit.constant(emit.register_type(step.dtype), number, lanes)
@@ -42,9 +48,22 @@ def evaluate(
         else:
             # A comparison's result is bool; what it computes in is the dtype of its operands.
             value = _STEPS[step.op](step, kinds[step.args[-1]], *arguments)
+        if step.dtype in _NARROW and step.op not in ("constant", "cast"):
+            computed.add(len(values))
         values.append(value)
         kinds.append(step.dtype)
     return [values[number] for number in body.results]
+
+
+def _jumps(step: Step) -> bool:
+    """Whether the least error of what it reads may change all of its result.
+
+    So what it reads of 16 bits is rounded, as it is where it is stored: a sum that is shown as 256
+    equals 256.
+    """
+    if step.op == "cast":
+        return step.dtype not in _WIDER
+    return step.dtype == "bool" or step.op in ("floor", "ceil", "round", "floor_divide", "mod")
 
 
 def _narrow(body: Body, inputs: int) -> dict[int, str]:
@@ -65,6 +84,7 @@ def _narrow(body: Body, inputs: int) -> dict[int, str]:
 
 
 _NARROW = {"bfloat16", "float16"}
+_WIDER = {*_NARROW, "float32", "float64"}
 _KEEP_ERRORS = {"mul", "div", "neg", "abs", "relu", "maximum", "minimum", "where"}
 """Operations whose results are, relatively, no further from the truth than what they read."""
 

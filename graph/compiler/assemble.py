@@ -152,7 +152,10 @@ def program(
         for extra in row.extras(spec):
             match extra:
                 case "workspace":
-                    place = Place.parse(operation.attributes["workspace"].value)
+                    # One of no bytes has no place of its own.
+                    at = operation.attributes
+                    known = "workspace" in at
+                    place = Place.parse(at["workspace"].value) if known else Place("arena")
                     passed.append(_buffer(buffers, place, workspace(operation, kind)))
                 case "counters":
                     most = max(launch.counters for launch in launches)

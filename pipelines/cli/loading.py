@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from heddle.pipelines.cli.console import progress
-from heddle.pipelines.cli.options import check_weights, is_given
+from heddle.pipelines.cli.options import check_weights, group_is_given
 from heddle.runtime.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def options_of_checkpoints(
     return {
         "--dtype": dtype is not None,
         "--quantize": quantize is not None,
-        "--group": is_given("group"),
+        "--group": group_is_given(),
         "--activations": activations != "float",
         "--context": context is not None,
     }

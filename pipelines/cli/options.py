@@ -146,7 +146,7 @@ def quantization(quantize: str | None, group: int, activations: str) -> Asked:
 
     if quantize and quantize != "float":
         return Quantization.parse(quantize, group, activations)
-    if is_given("group"):
+    if group_is_given():
         raise click.UsageError(f"--group {group}: wanted --quantize int8 or int4 beside it")
     if not quantize:
         return AsStored(activations)
@@ -155,7 +155,7 @@ def quantization(quantize: str | None, group: int, activations: str) -> Asked:
     return "float"
 
 
-def is_given(option: str) -> bool:
-    """Whether the option of this name is on the command line, and no default."""
-    source = click.get_current_context().get_parameter_source(option)
+def group_is_given() -> bool:
+    """Whether `--group` is on the command line, and no default."""
+    source = click.get_current_context().get_parameter_source("group")
     return source is click.core.ParameterSource.COMMANDLINE

@@ -70,12 +70,12 @@ def _concat(node: Node, given: Sequence[Known]) -> Known:
 
 
 def _unsqueeze(node: Node, given: Sequence[Known]) -> Known:
-    axes = node.setting("axes", 1)
+    axes = node.setting("axes")
     return np.expand_dims(given[0], tuple(axes))
 
 
 def _squeeze(node: Node, given: Sequence[Known]) -> Known:
-    axes = node.setting("axes", 1)
+    axes = node.setting("axes")
     return np.squeeze(given[0], None if axes is None else tuple(axes))
 
 
@@ -151,7 +151,7 @@ def _dim(size: Any) -> Dim:
 
 def _reduced(node: Node, given: Sequence[Known]) -> Known | None:
     """The product of all sizes."""
-    axes = node.setting("axes", 1)
+    axes = node.setting("axes")
     if given[0].ndim != 1 or axes not in (None, [0], [-1]):
         return None
     total: Any = 1

@@ -121,12 +121,12 @@ class Node:
             self.refuse(f"wanted {what} as one number, got shape {list(found.shape)}")
         return found.reshape(())[()].item()
 
-    def setting(self, name: str, number: int, otherwise: Any = None) -> Any:
-        """Ints that older opsets have as the attribute `name`, newer ones as input `number`."""
+    def setting(self, name: str) -> Any:
+        """Ints that older opsets have as the attribute `name`, newer ones as the second input."""
         given = self[name]
         if given is not None:
             return list(given) if isinstance(given, (list, tuple)) else [given]
-        return self.ints(number, name, otherwise)
+        return self.ints(1, name)
 
     def axis(self, rank: int, name: str = "axis") -> int:
         """The attribute `name` as an axis counted from the front.

@@ -36,6 +36,11 @@ def declared(kind: str, opset: int, domain: str = "") -> Any:
         return None
 
 
+def direct(name: str, function: Callable[..., Any]) -> None:
+    """Says that an operator is this function of its inputs."""
+    operator(name)(lambda node: function(*node.tensors()))
+
+
 def operator(*names: str, domain: str = "") -> Callable[[Operator], Operator]:
     """Says that a function builds the operators `names`."""
 

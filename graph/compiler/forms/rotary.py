@@ -36,7 +36,7 @@ def of_whole(operation: Any, kind: str) -> Found | None:
             window, (turn, interleaved) = _window(x), _turned(turned)
             if not window or not turn or window != turn.outermost:
                 continue
-            if not _fit(operation, x, cos, sin):
+            if not _fit(x, cos, sin):
                 continue
             first_table, second_table = (
                 _half(operation, source(table), interleaved, MOST_OPS) for table in (cos, sin)
@@ -93,7 +93,7 @@ def _of_parts(operation: Any, first: Any, second: Any, *, interleaved: bool) -> 
         x = _joined(_window(a), _window(b), interleaved)
         if x is None or not {frozenset((b, cos)), frozenset((a, sin))} <= sums:
             continue
-        if _fit(operation, a, cos, sin) and x.type == m.tensor(operation.results[0]):
+        if _fit(a, cos, sin) and x.type == m.tensor(operation.results[0]):
             makers = partial(x.made, operation), partial(source, cos), partial(source, sin)
             return _found(operation, (x.base, cos, sin), makers, interleaved=interleaved)
     return None
@@ -117,7 +117,7 @@ def _pairs(value: Any) -> list[tuple[Any, Any]]:
     return list(permutations(found.above))
 
 
-def _fit(operation: Any, x: Any, cos: Any, sin: Any) -> bool:
+def _fit(x: Any, cos: Any, sin: Any) -> bool:
     """Whether the tables, which are alike, are as wide as x, and have no more rows."""
     x, cos, sin = (m.tensor(source(v)) for v in (x, cos, sin))
     alike = cos == sin and cos.dtype is x.dtype and 0 < cos.rank <= x.rank

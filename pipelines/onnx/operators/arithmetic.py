@@ -10,21 +10,17 @@ from heddle.graph import DType, TensorValue, ops
 from heddle.graph.ops.elementwise import at_least_float32
 from heddle.pipelines.onnx.node import Node
 from heddle.pipelines.onnx.operators.axes import along, backwards
-from heddle.pipelines.onnx.table import operator
+from heddle.pipelines.onnx.table import direct, operator
 from heddle.runtime.errors import GraphError
-
-
-def _binary(name: str, function: Callable[..., Any]) -> None:
-    operator(name)(lambda node: function(*node.tensors()))
 
 
 def _unary(name: str, function: Callable[[TensorValue], Any]) -> None:
     operator(name)(lambda node: function(node(0)))
 
 
-_binary("Add", ops.add)
-_binary("Sub", ops.sub)
-_binary("Mul", ops.mul)
+direct("Add", ops.add)
+direct("Sub", ops.sub)
+direct("Mul", ops.mul)
 _unary("Sqrt", ops.sqrt)
 _unary("Exp", ops.exp)
 _unary("Log", ops.log)

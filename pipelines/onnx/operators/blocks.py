@@ -80,7 +80,7 @@ def gather_blocks(node: Node) -> TensorValue:
             f"wanted uint8 of 4 or 8 bits, a gather_axis of 0 and a quantize_axis of {last}, "
             f"got {data.dtype} of {bits}, {axes[0]} and {axes[1]}"
         )
-    indices = from_front(node, 1, data.shape[0])
+    indices = from_front(node, data.shape[0])
     tables = [data, node(2), *([node(3)] if node.has(3) else [])]
     packed, scales, *zeros = (ops.gather(table, indices, axis=0) for table in tables)
     q, blocks = _unpacked(packed, bits), scales.shape[-1]

@@ -22,19 +22,19 @@ def gather(node: Node) -> TensorValue:
     value = node.values[1]
     if value is not None and value.known is not None and not value.known.ndim:
         return x[along(axis, value.known[()])]  # one entry is a slice, which costs less
-    return ops.gather(x, from_front(node, 1, x.shape[axis]), axis=axis)
+    return ops.gather(x, from_front(node, x.shape[axis]), axis=axis)
 
 
-def from_front(node: Node, number: int, dim: Dim) -> TensorValue:
-    """The indices of an input, counted from the front of a dim."""
-    value = node.values[number]
+def from_front(node: Node, dim: Dim) -> TensorValue:
+    """The indices that are the second input, counted from the front of a dim."""
+    value = node.values[1]
     if value is not None and value.known is not None and not value.has_dims:
         known = value.known.astype(np.int64)
         if not known.size or known.min() >= 0:
             return ops.constant(known)
         if dim.static is not None:
             return ops.constant(np.where(known < 0, known + dim.static, known))
-    return _counted_from_front(node(number), dim)
+    return _counted_from_front(node(1), dim)
 
 
 def _counted_from_front(indices: TensorValue, dim: Dim) -> TensorValue:
@@ -49,7 +49,7 @@ def gather_elements(node: Node) -> TensorValue:
     """For each place the element along an axis that its own index names."""
     x = node(0)
     axis = node.axis(x.rank)
-    indices = from_front(node, 1, x.shape[axis])
+    indices = from_front(node, x.shape[axis])
     order = [*(i for i in range(x.rank) if i != axis), axis]
     for other in order[:-1]:
         if indices.shape[other] != x.shape[other]:

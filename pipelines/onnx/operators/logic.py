@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from heddle.graph import TensorValue, ops
 from heddle.pipelines.onnx.node import Node
-from heddle.pipelines.onnx.table import operator
+from heddle.pipelines.onnx.table import direct, operator
 
-
-def _binary(name: str, function: Callable[..., Any]) -> None:
-    operator(name)(lambda node: function(*node.tensors()))
-
-
-_binary("Equal", ops.equal)
-_binary("Greater", ops.greater)
-_binary("GreaterOrEqual", ops.greater_equal)
-_binary("Less", ops.less)
-_binary("LessOrEqual", ops.less_equal)
-_binary("And", ops.logical_and)
-_binary("Or", ops.logical_or)
-_binary("Xor", ops.logical_xor)
-_binary("Not", ops.logical_not)
-_binary("BitwiseAnd", ops.bitwise_and)
-_binary("BitwiseOr", ops.bitwise_or)
-_binary("BitwiseXor", ops.bitwise_xor)
-_binary("BitwiseNot", ops.bitwise_not)
-_binary("Where", ops.where)
-_binary("IsNaN", ops.isnan)
+direct("Equal", ops.equal)
+direct("Greater", ops.greater)
+direct("GreaterOrEqual", ops.greater_equal)
+direct("Less", ops.less)
+direct("LessOrEqual", ops.less_equal)
+direct("And", ops.logical_and)
+direct("Or", ops.logical_or)
+direct("Xor", ops.logical_xor)
+direct("Not", ops.logical_not)
+direct("BitwiseAnd", ops.bitwise_and)
+direct("BitwiseOr", ops.bitwise_or)
+direct("BitwiseXor", ops.bitwise_xor)
+direct("BitwiseNot", ops.bitwise_not)
+direct("Where", ops.where)
+direct("IsNaN", ops.isnan)
 
 
 @operator("BitShift")

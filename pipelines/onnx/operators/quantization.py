@@ -160,7 +160,7 @@ def requantized(
 @operator("ConvInteger")
 def conv_integer(node: Node) -> TensorValue:
     """The exact convolution of 8-bit integers less their zero points, as int32."""
-    return ops.cast(_convolution(node, 0, 1, 2, 3), DType.int32)
+    return ops.cast(_convolution(node, weights=1, weights_zero=3), DType.int32)
 
 
 @operator("QLinearConv")
@@ -170,7 +170,7 @@ def quantized_conv(node: Node) -> TensorValue:
 
     That of ONNX Runtime's domain may have the channels of x and of the result last.
     """
-    result = ops.cast(_convolution(node, 0, 3, 2, 5), DType.int32)
+    result = ops.cast(_convolution(node, weights=3, weights_zero=5), DType.int32)
     if node.has(8):
         result = result + by_channel(node(8), result.rank)
     scale = node(1) * _by_output(node(4), result.rank - 1)
@@ -178,15 +178,15 @@ def quantized_conv(node: Node) -> TensorValue:
     return channels_last(result) if node["channels_last"] else result
 
 
-def _convolution(node: Node, x: int, weights: int, x_zero: int, weights_zero: int) -> TensorValue:
-    """By floats, in which every sum is a whole number that they have."""
+def _convolution(node: Node, *, weights: int, weights_zero: int) -> TensorValue:
+    """By floats, in which every sum is a whole number that they have; x is input 0, its zero 2."""
     _, each, *kernel = (int(dim) for dim in node(weights).shape)
     products = each * math.prod(kernel)
     dtype = DType.float32 if products * 255**2 <= 2**24 else DType.float64
-    left, right = ops.cast(node(x), dtype), ops.cast(node(weights), dtype)
+    left, right = ops.cast(node(0), dtype), ops.cast(node(weights), dtype)
     left = channels_first(left) if node["channels_last"] else left
-    if node.has(x_zero):
-        left = left - ops.reshape(ops.cast(node(x_zero), dtype), ())
+    if node.has(2):
+        left = left - ops.reshape(ops.cast(node(2), dtype), ())
     if node.has(weights_zero):
         right = right - _by_output(ops.cast(node(weights_zero), dtype), right.rank)
     around = moves(node, left, kernel)

@@ -18,7 +18,7 @@ def scatter_elements(node: Node) -> TensorValue:
     """Each update at the place along an axis that its own index names."""
     x, updates = node(0), node(2)
     axis = node.axis(x.rank)
-    indices = from_front(node, 1, x.shape[axis])
+    indices = from_front(node, x.shape[axis])
     order = [*(i for i in range(x.rank) if i != axis), axis]
     # Indices may be fewer than x along the other axes: what is beyond them stays.
     part, beyond = x, []

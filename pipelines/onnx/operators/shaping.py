@@ -46,7 +46,7 @@ def transpose(node: Node) -> TensorValue:
 def squeeze(node: Node) -> TensorValue:
     """Without axes of size 1; which they are must not depend on the run."""
     x = node(0)
-    given = node.setting("axes", 1)
+    given = node.setting("axes")
     if given is None:
         for dim in x.shape:
             low, high = bounds(dim, x.graph.symbols)
@@ -62,7 +62,7 @@ def squeeze(node: Node) -> TensorValue:
 def unsqueeze(node: Node) -> TensorValue:
     """With axes of size 1, which are counted in the result."""
     x = node(0)
-    given = node.setting("axes", 1)
+    given = node.setting("axes")
     for axis in sorted(node.axes(given, x.rank + len(given))):
         x = ops.unsqueeze(x, axis)
     return x
@@ -105,7 +105,7 @@ def split(node: Node) -> list[TensorValue]:
     """Pieces of given sizes, or as many as there are outputs: all of one size but the last."""
     x = node(0)
     axis = node.axis(x.rank)
-    sizes = node.setting("split", 1) if node.version < 13 else node.ints(1, "the sizes")
+    sizes = node.setting("split") if node.version < 13 else node.ints(1, "the sizes")
     if sizes is None:
         count = node["num_outputs"] or len(node.outputs)
         size = x.shape[axis].static

@@ -52,6 +52,15 @@ def test_sizes_of_zero():
     check(graph, *([(n, 4), (n, 1)] for n in (0, 1, 9)))
 
 
+@pytest.mark.parametrize("shape", [("a", "c", 0), ("a", 0, "c"), (3000, "c", 0)])
+def test_sums_down_columns_of_which_there_are_none(shape):
+    """Their kernels take a workspace, for which nothing is left to hold."""
+    with Graph("empty", [TensorType(F32, shape)]) as graph:
+        x = graph.inputs[0]
+        graph.output(*(op(x, axis=0) for op in (ops.sum, ops.mean, ops.max, ops.min, ops.cumsum)))
+    check(graph, [tuple({"a": 3, "c": 2}.get(size, size) for size in shape)])
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 def test_what_is_returned_as_it_came_is_copied_by_all_threads(threads):
     """In parts of 512 KiB, of which the last is a short one."""

@@ -125,6 +125,20 @@ def test_bfloat16_is_rounded_to_nearest_even(arch):
     assert (found.view(np.uint16) == wanted.view(np.uint16))[number].all()
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_what_is_compared_or_cut_is_what_is_stored(dtype):
+    """A sum that rounds to `top` equals it, is no more, and becomes that integer."""
+    top, kind = {"float16": (2048, np.float16), "bfloat16": (256, ml_dtypes.bfloat16)}[dtype]
+    x, y = np.array([top, 1.5], kind), np.array([1, 0.25], kind)
+    steps = [Step("add", (0, 1), dtype), Step("constant", (), dtype, (("value", float(top)),))]
+    steps += [Step("equal", (2, 3), "bool"), Step("greater", (2, 3), "bool")]
+    steps += [Step("cast", (2,), "int32"), Step("floor", (2,), dtype)]
+    spec = elementwise([Operand(dtype, (2,))] * 2, steps, [2, 4, 5, 6, 7], (2,))
+    shown, equal, more, whole, floor = (found.tolist() for found in run(spec, [x, y])[0])
+    assert (shown, equal, more) == ([top, 1.75], [True, False], [False, False])
+    assert (whole, floor) == ([top, 1], [top, 1])
+
+
 @settings(max_examples=12, deadline=None)
 @given(data=st.data())
 def test_broadcasting(data):
