@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from heddle.runtime import _core
-from heddle.runtime._core import Device
+from heddle.runtime._core import Device, memory
 
 
 class MemoryStatistics(NamedTuple):
@@ -42,4 +41,4 @@ def memory_statistics(device: Device) -> MemoryStatistics:
     Raises:
         DeviceError: The device is not there, or is lost.
     """
-    return MemoryStatistics(device, **_core.memory(device))
+    return MemoryStatistics(device, **memory(device))

@@ -14,7 +14,8 @@ from heddle.graph.ops.row import Array, Attrs, Cost, Types, sample
 from heddle.graph.types import Shape, TensorType
 from heddle.runtime.errors import GraphError
 
-_LAYOUTS = {"bhsd": (1, 2), "bshd": (2, 1)}  # the axes of the heads and of the sequence
+LAYOUTS = {"bhsd": (1, 2), "bshd": (2, 1)}
+"""The axes of the heads and of the sequence, by the layout."""
 
 
 def default_scale(types: Types, attrs: Attrs) -> Attrs:
@@ -40,9 +41,9 @@ def _query_shape(types: Types, attrs: Attrs) -> Shape:
     """The query's. Key and value have its batch and head size, and heads that divide its heads."""
     check_scores(attrs)
     layout = attrs["layout"]
-    if layout not in _LAYOUTS:
+    if layout not in LAYOUTS:
         raise GraphError(f"layout: wanted 'bhsd' or 'bshd', got {layout!r}")
-    head, sequence = _LAYOUTS[layout]
+    head, sequence = LAYOUTS[layout]
     query, key, value = (type.shape for type in types[:3])
     for name, shape in (("query", query), ("key", key), ("value", value)):
         if len(shape) != 4:
@@ -102,7 +103,7 @@ def row_operations(heads: Dim, queries: Dim, keys: Dim, columns: Dim, attrs: Att
 
 
 def _scores(types: Types, attrs: Attrs, result: TensorType) -> Cost:
-    head, sequence = _LAYOUTS[attrs["layout"]]
+    head, sequence = LAYOUTS[attrs["layout"]]
     query, key = types[0].shape, types[1].shape
     each = row_operations(query[head], query[sequence], key[sequence], query[3] * 2, attrs)
     return costs.computed(types, result, query[0] * each)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from heddle.graph.dim import Dim
 from heddle.graph.ops import costs, rules
 from heddle.graph.ops.arguments import rank_of
 from heddle.graph.ops.declare import row
@@ -25,27 +24,11 @@ from heddle.graph.ops.logic import equal
 from heddle.graph.ops.row import Array, Attrs, Types, sample
 from heddle.graph.types import Shape
 from heddle.graph.value import TensorValue
-from heddle.runtime.errors import GraphError
-
-
-def _kept(types: Types, attrs: Attrs) -> Shape:
-    """The operand's, with size 1 at the axis."""
-    axis = rules.check_axis(attrs["axis"], types[0].rank)
-    shape = types[0].shape
-    return Shape((*shape[:axis], Dim(1), *shape[axis + 1 :]))
-
-
-def _kept_of_some(types: Types, attrs: Attrs) -> Shape:
-    """The operand's, with size 1 at the axis, which has at least one element."""
-    shape = _kept(types, attrs)
-    if types[0].shape[attrs["axis"]] == 0:
-        raise GraphError(f"wanted at least one element along axis {attrs['axis']}, got {types[0]}")
-    return shape
 
 
 def _along_some(types: Types, attrs: Attrs) -> Shape:
     """The operand's; the axis has at least one element."""
-    _kept_of_some(types, attrs)
+    rules.kept_of_some(types, attrs)
     return types[0].shape
 
 
@@ -57,19 +40,19 @@ _reduction = partial(
 )
 
 
-@_reduction(dtype=rules.numeric, shape=_kept)
+@_reduction(dtype=rules.numeric, shape=rules.kept)
 def sum(x: Array, *, axis: int = -1) -> Array:
     """The sum along `axis`; integers wrap."""
     return np.sum(x, axis=axis, keepdims=True, dtype=x.dtype)
 
 
-@_reduction(dtype=rules.floating, shape=_kept_of_some)
+@_reduction(dtype=rules.floating, shape=rules.kept_of_some)
 def mean(x: Array, *, axis: int = -1) -> Array:
     """The mean along `axis`; NaN where a symbolic axis is empty at run time."""
     return np.mean(x, axis=axis, keepdims=True, dtype=x.dtype)
 
 
-@_reduction(dtype=rules.numeric, shape=_kept_of_some, name="max")
+@_reduction(dtype=rules.numeric, shape=rules.kept_of_some, name="max")
 def reduce_max(x: Array, *, axis: int = -1) -> Array:
     """The largest value along `axis`; NaN where there is one.
 
@@ -79,7 +62,7 @@ def reduce_max(x: Array, *, axis: int = -1) -> Array:
     return np.max(x, axis=axis, keepdims=True, initial=least)
 
 
-@_reduction(dtype=rules.numeric, shape=_kept_of_some, name="min")
+@_reduction(dtype=rules.numeric, shape=rules.kept_of_some, name="min")
 def reduce_min(x: Array, *, axis: int = -1) -> Array:
     """The smallest value along `axis`; NaN where there is one.
 

@@ -131,3 +131,18 @@ def positive_axis(types: Types, attrs: Attrs) -> Attrs:
     if not -rank <= axis < rank:
         raise GraphError(f"wanted an axis from {-rank} to {rank - 1}, got {axis}")
     return {**attrs, "axis": axis % rank}
+
+
+def kept(types: Types, attrs: Attrs) -> Shape:
+    """The operand's, with size 1 at the axis."""
+    axis = check_axis(attrs["axis"], types[0].rank)
+    shape = types[0].shape
+    return Shape((*shape[:axis], Dim(1), *shape[axis + 1 :]))
+
+
+def kept_of_some(types: Types, attrs: Attrs) -> Shape:
+    """The operand's, with size 1 at the axis, which has at least one element."""
+    shape = kept(types, attrs)
+    if types[0].shape[attrs["axis"]] == 0:
+        raise GraphError(f"wanted at least one element along axis {attrs['axis']}, got {types[0]}")
+    return shape

@@ -28,11 +28,9 @@ def _places(types: Types, attrs: Attrs) -> DType:
 
 def _one_of_some(types: Types, attrs: Attrs) -> Shape:
     """The operand's, with size 1 at the axis, which has at least one element."""
-    axis, shape = rules.check_axis(attrs["axis"], types[0].rank), types[0].shape
-    _check_length(types[0], shape[axis])
-    if shape[axis] == 0:
-        raise GraphError(f"wanted at least one element along axis {axis}, got {types[0]}")
-    return Shape((*shape[:axis], Dim(1), *shape[axis + 1 :]))
+    shape = rules.kept_of_some(types, attrs)
+    _check_length(types[0], types[0].shape[attrs["axis"]])
+    return shape
 
 
 def _check_length(x: TensorType, size: Dim) -> None:

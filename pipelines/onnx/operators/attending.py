@@ -9,10 +9,8 @@ from functools import reduce
 from typing import NamedTuple
 
 from heddle.graph import Dim, DType, TensorValue, ops
+from heddle.graph.ops.attention import LAYOUTS
 from heddle.pipelines.onnx.node import Node
-
-AXES = {"bhsd": (1, 2), "bshd": (2, 1)}
-"""The axes of the heads and of the sequence, by the layout of `ops.attention`."""
 
 
 class Sight(NamedTuple):
@@ -115,7 +113,7 @@ def attend(
     Masks broadcast to `[batch, heads, queries, keys]`; bools say what is seen, floats are added.
     `sinks`, `[heads]`, are those of `ops.ragged_attention`.
     """
-    _, sequence = AXES[layout]
+    _, sequence = LAYOUTS[layout]
     queries, keys = query.shape[sequence], key.shape[sequence]
     if sinks is not None or key.shape != value.shape:
         if layout == "bshd":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from heddle.graph import Dim, DType, TensorValue, ops
+from heddle.graph.ops.attention import LAYOUTS
 from heddle.pipelines.onnx.node import Node
 from heddle.pipelines.onnx.operators import attending
 from heddle.pipelines.onnx.operators.attending import Sight
@@ -29,7 +30,7 @@ def attention(node: Node) -> list[TensorValue | None]:
     if node.has(4):
         key, value = ops.concat([node(4), key], axis=2), ops.concat([node(5), value], axis=2)
     present = [key, value] if is_cache else [None, None]
-    _, sequence = attending.AXES[layout]
+    _, sequence = LAYOUTS[layout]
     keys = key.shape[sequence]
     masks = [_mask(node, keys)] if node.has(3) else []
     if node.has(6):
@@ -72,7 +73,7 @@ def _heads(node: Node) -> tuple[TensorValue, TensorValue, TensorValue, str]:
         pairs = zip(values, names, strict=True)
         values = [attending.split_heads(node, value, node[name]) for value, name in pairs]
         layout = "bshd"
-    head, _ = attending.AXES[layout]
+    head, _ = LAYOUTS[layout]
     heads, shared = values[0].shape[head], values[1].shape[head]
     if heads.divided(shared) is None:
         node.refuse(f"wanted key heads that divide the query's {heads}, got {shared}")
