@@ -27,7 +27,7 @@ from heddle.pipelines.generation.generator import TextGenerator
 from heddle.pipelines.generation.tokenizer import TextTokenizer
 from heddle.pipelines.models.decoder import model as decoder
 from heddle.pipelines.models.decoder.config import DecoderConfig
-from heddle.runtime import InferenceSession
+from heddle.runtime import HeddleError, InferenceSession
 
 PROMPTS = ("Once upon a time", "The warp and the weft", "To weave is to")
 
@@ -112,4 +112,7 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as made:
         if not sys.argv[1:]:
             make_model(Path(made))
-        main(Path(*sys.argv[1:2] or [made]), tuple(sys.argv[2:]) or PROMPTS)
+        try:
+            main(Path(*sys.argv[1:2] or [made]), tuple(sys.argv[2:]) or PROMPTS)
+        except HeddleError as error:
+            sys.exit(f"error: {error}")

@@ -41,21 +41,24 @@ _ACTIVATIONS = {
 
 
 def read_head(folder: Path) -> Head | None:
-    """What follows the encoder; None: the folder has no `modules.json` with a pooling.
+    """What follows the encoder; None: the folder has no `modules.json`, or that nothing follows.
 
     Raises:
         GraphError: A module is of a kind, or at a place, that is not computed; or its file is
             missing or says something else than is wanted.
         ArtifactError: A file of weights is missing or damaged.
     """
+    path = folder / MODULES
+    if not path.is_file():
+        return None
     listed = _modules(folder)
-    path, kinds = folder / MODULES, [kind for kind, _ in listed]
-    if "Pooling" not in kinds:
+    kinds = [kind for kind, _ in listed]
+    if kinds == ["Transformer"] and listed[0][1] == folder:
         return None
     if kinds[:2] != ["Transformer", "Pooling"] or listed[0][1] != folder:
         raise GraphError(
             f"{path}: wanted a Transformer in the folder itself and a Pooling, got "
-            f"{' and '.join(f'{kind} in {place.name!r}' for kind, place in listed[:2])}"
+            f"{' and '.join(f'{kind} in {place.name!r}' for kind, place in listed[:2]) or 'none'}"
         )
     (_, pooling), *others = listed[1:]
     head = Head(_modes(Values.read(pooling / "config.json")), normalized=False)
@@ -74,8 +77,6 @@ def read_head(folder: Path) -> Head | None:
 def _modules(folder: Path) -> list[tuple[str, Path]]:
     """The kind of each module, and the folder with its files."""
     path = folder / MODULES
-    if not path.is_file():
-        return []
     try:
         rows = [(row["type"].rpartition(".")[2], row["path"]) for row in read_list(path)]
     except (TypeError, KeyError, AttributeError) as error:

@@ -367,7 +367,7 @@ class Model:
         """The same as `execute`."""
 
     def profile(self, *inputs: Any) -> list[dict[str, Any]]:
-        """Runs the model once and drops its outputs; what each step took, in order.
+        """Runs the model once and drops its outputs; what each step with work took, in order.
 
         Each row has `kernel` and `label` (the ops and the user's line), `seconds`, `work`
         (elementary operations or bytes, whichever are more, as the launch estimates them) and

@@ -17,13 +17,20 @@ if TYPE_CHECKING:
 MOST_THREADS = 65536
 """Of a session."""
 
+MOST_JOBS = 65536
+"""Processes of codegen at once."""
+
 
 class Setting(NamedTuple):
-    """An environment variable: its name, its default as text, and what it does."""
+    """An environment variable: its name, its default as text, and what it does.
+
+    `most` is the largest number that it may be; None: it is no number.
+    """
 
     name: str
     default: str
     meaning: str
+    most: int | None = None
 
 
 SETTINGS = (
@@ -33,8 +40,10 @@ SETTINGS = (
         "kernel cache folder; empty: heddle in XDG_CACHE_HOME or ~/.cache; 'off': no cache",
     ),
     Setting("HEDDLE_DUMP", "", "folder that receives the module after each compiler pass"),
-    Setting("HEDDLE_JOBS", "0", "codegen processes; 0: one for each core"),
-    Setting("HEDDLE_THREADS", "0", "CPU threads of a session; 0: one for each usable core"),
+    Setting("HEDDLE_JOBS", "0", "codegen processes; 0: one for each core", MOST_JOBS),
+    Setting(
+        "HEDDLE_THREADS", "0", "CPU threads of a session; 0: one for each usable core", MOST_THREADS
+    ),
     Setting("HEDDLE_TUNING", "", "folder of your own tuning tables, used before those shipped"),
 )
 
@@ -45,14 +54,21 @@ def get(name: str) -> str:
     return os.environ.get(name, row.default)
 
 
-def number(name: str, error: type[HeddleError], most: int | None = None) -> int:
-    """The value in force of a setting that counts something; `error` if it is none up to `most`."""
+def number(name: str, error: type[HeddleError]) -> int:
+    """The value in force of a setting that counts something; `error` if it is none."""
+    if text := problem(name):
+        raise error(text)
+    return int(get(name))
+
+
+def problem(name: str) -> str | None:
+    """What is wrong with the value in force of a setting, or None."""
+    most = next(row.most for row in SETTINGS if row.name == name)
     text = get(name)
     decimal = text.isascii() and text.isdecimal() and len(text) < 20  # Python's own limit is 4300
-    if not decimal or (most is not None and int(text) > most):
-        wanted = "of 0 or more" if most is None else f"from 0 to {most}"
-        raise error(f"{name}: wanted a number {wanted}, got {text!r}")
-    return int(text)
+    if most is None or (decimal and int(text) <= most):
+        return None
+    return f"{name}: wanted a number from 0 to {most}, got {text!r}"
 
 
 def put(name: str, value: str) -> None:

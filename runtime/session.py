@@ -47,7 +47,7 @@ class InferenceSession:
         for device in self.devices:
             _check_device("InferenceSession: devices", device)
         if threads is None:
-            threads = config.number("HEDDLE_THREADS", InputError, config.MOST_THREADS)
+            threads = config.number("HEDDLE_THREADS", InputError)
         if not hasattr(threads, "__index__") or not 0 <= threads <= config.MOST_THREADS:
             raise InputError(
                 f"InferenceSession: wanted threads from 0 to {config.MOST_THREADS}, got {threads!r}"

@@ -52,7 +52,7 @@ from heddle.pipelines.cli.options import (
 @click.option(
     "--weights",
     type=Location(dir_okay=False),
-    help="A safetensors file with the graph's weights; a model's folder or GGUF file has its own.",
+    help="The graph's weights: safetensors, the index of several, or GGUF; checkpoints have them.",
 )
 @click.option(
     "--dtype",

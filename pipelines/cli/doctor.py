@@ -63,7 +63,12 @@ def machine() -> dict[str, Any]:
     cpu = cpu_info()
     levels = [{"level": level, "missing": lacks} for level, lacks in cpu["missing"].items()]
     settings = [
-        {"name": row.name, "value": config.get(row.name), "meaning": row.meaning}
+        {
+            "name": row.name,
+            "value": config.get(row.name),
+            "meaning": row.meaning,
+            "problem": config.problem(row.name),
+        }
         for row in config.SETTINGS
     ]
     return {
@@ -185,6 +190,9 @@ def show(report: dict[str, Any]) -> None:
     table("Compiling for", ("target", "missing"), targets)
     settings = [(row["name"], row["value"], row["meaning"]) for row in report["settings"]]
     table("Settings", ("variable", "value", "meaning"), settings, READABLE)
+    for row in report["settings"]:
+        if row["problem"]:
+            click.secho(row["problem"], fg="red")
     if "artifact" in report:
         fit = [
             (row["target"], row["code"] or f"no: {row['problem']}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heddle.pipelines.cli.console import listed, packages_of_generate, print_json, table
-from heddle.pipelines.cli.options import Location, check_weights
+from heddle.pipelines.cli.options import Location, check_weights, weights_option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,7 +40,7 @@ SHOWN = 6
     type=Location(exists=True),
     help="The model's folder, or its tokenizer.json; for minilm by default the packaged one.",
 )
-@click.option("--weights", type=Location(), help="Where they are not embedded.")
+@weights_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def embed(
     artifact: Path,

@@ -27,6 +27,7 @@ from heddle.pipelines.cli.options import (
     quantization,
     quantize_options,
     usage_errors,
+    weights_option,
 )
 from heddle.runtime.errors import InputError
 
@@ -69,7 +70,9 @@ if TYPE_CHECKING:
 @quantize_options
 @context_option
 @click.option("--threads", type=THREADS, help="CPU threads.")
-@click.option("--cache-tokens", type=click.IntRange(1), help="Room of the cache; default 8192.")
+@click.option(
+    "--cache-tokens", type=click.IntRange(1), help="Room of the cache, 16 or more; default 8192."
+)
 @click.option("--speculate", default=0, type=SPECULATE, help="Most draft tokens of a text.")
 @click.option(
     "--tokenizer",
@@ -77,7 +80,7 @@ if TYPE_CHECKING:
     help="A folder with tokenizer.json, that file, or a GGUF file: beside an artifact, or in the "
     "place of the model's own.",
 )
-@click.option("--weights", type=Location(), help="Where they are not embedded.")
+@weights_option
 @click.option("--json", "as_json", is_flag=True, help="Print texts and times as JSON.")
 def generate(
     model: Path,

@@ -121,6 +121,12 @@ def quantize_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return kind(group(activations(command)))
 
 
+weights_option = click.option(
+    "--weights",
+    type=Location(dir_okay=False),
+    help="The file of weights that are not embedded: safetensors, the index of several, or GGUF.",
+)
+
 context_option = click.option(
     "--context",
     type=click.IntRange(1),

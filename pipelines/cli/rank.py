@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from heddle.pipelines.cli.console import listed, packages_of_generate, print_json, table
-from heddle.pipelines.cli.options import Location, check_weights
+from heddle.pipelines.cli.options import Location, check_weights, weights_option
 
 
 @click.command(
@@ -27,7 +27,7 @@ from heddle.pipelines.cli.options import Location, check_weights
     required=True,
     help="The model's folder, or its tokenizer.json.",
 )
-@click.option("--weights", type=Location(), help="Where they are not embedded.")
+@weights_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def rank(
     artifact: Path,

@@ -11,7 +11,7 @@ import click
 
 from heddle.pipelines.cli import profile
 from heddle.pipelines.cli.console import listed, print_json, table
-from heddle.pipelines.cli.options import THREADS, Location, check_weights, number_of
+from heddle.pipelines.cli.options import THREADS, Location, check_weights, number_of, weights_option
 from heddle.pipelines.cli.run_inputs import make_inputs, read_dims, read_inputs
 from heddle.runtime import whole_file
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.argument("artifact", type=Location())
 @click.option("--input", "inputs", multiple=True, help="NAME=FILE.npy, or FILE.npz; repeatable.")
 @click.option("--dim", "dims", multiple=True, help="NAME=SIZE of a symbol; repeatable.")
-@click.option("--weights", type=Location(), help="A safetensors file.")
+@weights_option
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, or cuda:INDEX.")
 @click.option("--threads", type=THREADS, help="CPU threads.")
 @click.option("--repeat", default=10, show_default=True, type=click.IntRange(1))

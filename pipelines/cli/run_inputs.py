@@ -32,6 +32,8 @@ def read_inputs(items: tuple[str, ...]) -> dict[str, NDArray[Any]]:
 def _arrays(item: str) -> dict[str, NDArray[Any]]:
     """Those of one `--input`."""
     name, equals, path = item.partition("=")
+    if equals and not (name and path):
+        raise click.UsageError(f"--input: wanted NAME=FILE.npy or FILE.npz, got {item!r}")
     content = read_file(path if equals else item)
     if equals:
         if content is None or isinstance(content, dict):

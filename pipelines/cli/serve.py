@@ -25,6 +25,7 @@ from heddle.pipelines.cli.options import (
     generation_config_option,
     quantization,
     quantize_options,
+    weights_option,
 )
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ if TYPE_CHECKING:
 @click.option(
     "--tokens", default=512, show_default=True, type=click.IntRange(1), help="Tokens a step."
 )
-@click.option("--cache-tokens", type=click.IntRange(1), help="Room of each cache; default 8192.")
+@click.option(
+    "--cache-tokens", type=click.IntRange(1), help="Room of each cache, 16 or more; default 8192."
+)
 @click.option("--speculate", default=0, type=SPECULATE, help="Most draft tokens of a text.")
 @click.option(
     "--queue",
@@ -101,7 +104,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Whether reasoning is kept apart from the text.",
 )
-@click.option("--weights", type=Location(), help="Where they are not embedded; of one artifact.")
+@weights_option
 def serve(
     models: tuple[Path, ...],
     host: str,

@@ -18,7 +18,9 @@ from heddle.graph import DType, Graph
 from heddle.pipelines import checkpoint, language_model, onnx, sentence_model
 from heddle.pipelines.checkpoint import Checkpoint, GgufCheckpoint
 from heddle.pipelines.cli.onnx_sizes import Sizes
+from heddle.pipelines.models.config_checks import check_choice
 from heddle.pipelines.models.decoder.families import FAMILIES
+from heddle.pipelines.models.encoder.names import NAMES
 from heddle.pipelines.models.products import AS_STORED, Asked, AsStored
 from heddle.pipelines.models.text_part import text_part
 from heddle.pipelines.weights import Array
@@ -77,7 +79,11 @@ def of_checkpoint(
     context: int | None,
 ) -> Source:
     """The graph of a checkpoint's model, as `load` makes it; an encoder's is called `name`."""
-    if isinstance(found, GgufCheckpoint) or text_part(found.values()).get("model_type") in FAMILIES:
+    if isinstance(found, GgufCheckpoint):
+        return Source(language_model.build(found, dtype, quantization, context), found.weights)
+    kind = text_part(found.values()).get("model_type")
+    check_choice(f"{found.config}: model_type", kind, (*FAMILIES, *NAMES))
+    if kind in FAMILIES:
         return Source(language_model.build(found, dtype, quantization, context), found.weights)
     if given := _of_language_models(quantization, context):
         raise InputError(_no_language_model(given, str(found.folder)))

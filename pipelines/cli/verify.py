@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option(
     "--weights",
     type=Location(),
-    help="A safetensors file: check name, dtype, shape and sha256 of every weight.",
+    help="Safetensors, the index of several, or GGUF: name, dtype, shape, sha256 of every weight.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(artifact: Path, weights: Path | None, as_json: bool) -> None:

@@ -144,6 +144,10 @@ def test_another_pooling_is_refused(tmp_path, config, message):
         ),
         ([("Transformer", ""), ("Pooling", "../p")], r"wanted a folder inside, got '\.\./p'$"),
         ([("Pooling", "pooling")], "wanted a Transformer .*, got Pooling in 'pooling'$"),
+        ([("MLMTransformer", ""), ("SpladePooling", "pooling")], "got MLMTransformer in .* and Sp"),
+        ([("Transformer", ""), ("Dense", "d")], "got Transformer in '.*' and Dense in 'd'$"),
+        ([("Transformer", "0_T")], "got Transformer in '0_T'$"),
+        ([], "wanted a Transformer in the folder itself and a Pooling, got none$"),
     ],
 )
 def test_other_modules_are_refused(tmp_path, modules, message):

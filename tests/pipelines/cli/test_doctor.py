@@ -50,6 +50,14 @@ def test_json(heddle, monkeypatch):
     assert settings.keys() == {row.name for row in config.SETTINGS}
 
 
+def test_a_setting_that_will_be_refused(heddle, monkeypatch):
+    monkeypatch.setenv("HEDDLE_JOBS", "abc")
+    problem = "HEDDLE_JOBS: wanted a number from 0 to 65536, got 'abc'"
+    report = json.loads(heddle("doctor", "--json").stdout)
+    assert [row["problem"] for row in report["settings"] if row["problem"]] == [problem]
+    assert problem in heddle("doctor").stdout
+
+
 def test_what_an_artifact_needs(heddle, tiny_artifact):
     report = json.loads(heddle("doctor", tiny_artifact, "--json").stdout)
     (row,) = report["artifact"]["targets"]

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import shutil
 import sys
 
@@ -191,6 +192,15 @@ def test_the_model_s_files_say_how_tokens_are_drawn(
         heddle(*common, *arguments, "--max-tokens", 1)
         found = drawn.pop()
         assert (found.temperature, found.top_k, found.repetition_penalty) == wanted
+
+
+@pytest.mark.parametrize("kind", ["llamaX", None, ["llama"]])
+def test_a_model_of_no_known_kind(heddle, tmp_path, kind):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+    result = heddle("compile", tmp_path, code=1)
+    got = re.escape(repr(kind))
+    wanted = rf"config\.json: model_type: wanted one of .*llama, .*bert, .*, got {got}\n"
+    assert re.search(wanted, result.stderr)
 
 
 @pytest.mark.parametrize("option", ["--quantize", "--activations"])

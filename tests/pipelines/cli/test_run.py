@@ -100,6 +100,7 @@ def test_weights_from_a_file(heddle, bare_artifact, tiny):
         (["--dim", f"batch={10**20}"], 1, "--dim batch: wanted 1 to "),
         (["--threads", str(10**20)], 2, f"{10**20} is not in the range 1<=x<=65536"),
         (["--input", "x=none.npy"], 1, "none.npy"),
+        (["--input", "x="], 2, "--input: wanted NAME=FILE.npy or FILE.npz, got 'x='"),
         (["--dim", "batch=2", "--dim", "batch=3"], 2, "--dim batch: wanted one size, got 2 and 3"),
         (
             ["--input", f"tokens={__file__}"],
