@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, normalizers
 
 from heddle.pipelines.generation.tokenizer import check_text
+from heddle.pipelines.generation.tokenizer_files import tokenizer_of
 from heddle.pipelines.sentence_settings import UNSAID, Reading
 from heddle.runtime.errors import InputError
 
@@ -126,10 +127,7 @@ def read_tokenizer(path: Path, model: Model, reading: Reading) -> Tokenizer:
     Raises:
         InputError: It is none.
     """
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises nothing more specific
-        raise InputError(f"{path}: wanted a tokenizer.json: {error}") from None
+    tokenizer = tokenizer_of(path)
     tokenizer.no_padding()
     if reading.lowercase:
         own = [] if tokenizer.normalizer is None else [tokenizer.normalizer]

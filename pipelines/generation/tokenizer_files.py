@@ -49,11 +49,7 @@ class TokenizerFiles:
             InputError: There is no tokenizer, a file is no JSON object, a template no text, or an
                 end of text no token.
         """
-        file = folder / "tokenizer.json"
-        try:
-            tokenizer = Tokenizer.from_file(str(file))
-        except Exception as error:  # the library raises nothing more specific
-            raise InputError(f"{file}: wanted a tokenizer.json: {error}") from None
+        tokenizer = tokenizer_of(folder / "tokenizer.json")
         config = _object(folder / "tokenizer_config.json")
         special = _special(folder, config)
         generation = _object(folder / "generation_config.json")
@@ -77,6 +73,18 @@ class TokenizerFiles:
         if generation.get("do_sample") is False:  # What goes before the choice counts all the same.
             sampling = {k: value for k, value in sampling.items() if k == "repetition_penalty"}
         return TokenizerFiles(folder, tokenizer, special, frozenset(known), *templates, sampling)
+
+
+def tokenizer_of(file: Path) -> Tokenizer:
+    """The tokenizer in a `tokenizer.json`.
+
+    Raises:
+        InputError: It is none.
+    """
+    try:
+        return Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises nothing more specific
+        raise InputError(f"{file}: wanted a tokenizer.json: {error}") from None
 
 
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
