@@ -223,7 +223,7 @@ def test_the_fastest_form_is_the_peer(gpu_peers):
     assert gpu_peers.graph_of({"name": "sample_tokens"}, [[Held(1)]], 1) is None
 
 
-def test_steps_of_fewer_rows_stay_where_more_do_not_fit(scripts, monkeypatch, capsys):
+def test_steps_of_fewer_rows_stay_where_more_do_not_fit(scripts, monkeypatch):
     decode = importlib.import_module("gpu_decode")
 
     def figures(model, moved, rows, device):

@@ -64,7 +64,7 @@ def test_a_refusal_is_told_by_either(python, make_chain):
     assert [line[:28] for line in out.splitlines()] == ["step 0: wanted an index insi"] * 2
 
 
-def test_memory_of_the_host_is_shared(tmp_path):
+def test_memory_of_the_host_is_shared():
     y = Buffer.from_numpy(np.arange(4, dtype=np.float32))
     a = Buffer.from_numpy(y, dtype="int32")
     assert np.shares_memory(a.to_numpy(), y.to_numpy())

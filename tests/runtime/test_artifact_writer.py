@@ -66,7 +66,7 @@ def test_an_empty_record_is_an_artifact():
     assert write(EMPTY).name == "empty"
 
 
-def test_embedded_weights_may_be_views(tmp_path):
+def test_embedded_weights_may_be_views():
     data = np.arange(6, dtype=np.float32).reshape(2, 3)
     record = one(weights=(Weight("w", "float32", (2, 3), data=data.data),))
     assert data.tobytes() in write(record).to_bytes()

@@ -49,7 +49,7 @@ def test_two_devices(python, make_chain, eager):
     assert "access 0 of 1\n" in log
 
 
-def test_devices_that_cannot_see_each_other(python, make_chain):
+def test_devices_that_cannot_see_each_other(python):
     out, log = python(
         """
         y = Buffer.from_numpy(x).to(Accelerator(0)).to(Accelerator(1))

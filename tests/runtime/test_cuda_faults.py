@@ -95,7 +95,7 @@ def test_a_driver_that_lacks_a_function(python, make_cuda, fake):
     assert out == "cuda: the driver for CUDA 13.0 lacks the function cuLaunchKernelEx\n"
 
 
-def test_a_device_that_is_not_there(python, make_cuda):
+def test_a_device_that_is_not_there(python):
     out, _ = python("fails(DeviceError, lambda: InferenceSession([Accelerator(1)]))")
     assert out == "cuda:1: wanted a device below 1, which is how many the driver has\n"
 

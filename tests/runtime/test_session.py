@@ -272,7 +272,7 @@ def test_devices_by_name():
 
 
 @needs_no_gpu
-def test_no_driver_is_an_error_never_a_run_on_the_cpu(make):
+def test_no_driver_is_an_error_never_a_run_on_the_cpu():
     wanted = r"cuda: wanted the NVIDIA driver's libcuda\.so\.1, but it could not be opened"
     assert _core.cuda_info()["devices"] == []
     for attempt in (

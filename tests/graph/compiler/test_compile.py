@@ -92,7 +92,7 @@ def test_the_second_compile_runs_no_child(tmp_path, monkeypatch):
     assert told == [("kernels", 2, 2)]
 
 
-def test_progress_counts_kernels(tmp_path, monkeypatch):
+def test_progress_counts_kernels(monkeypatch):
     monkeypatch.setenv("HEDDLE_CACHE", "off")
     told = []
     compile(linear(), LEVEL, progress=lambda *news: told.append(news))

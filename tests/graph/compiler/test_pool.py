@@ -262,7 +262,7 @@ def test_a_child_without_work_ends():
     process.stdin.close()
 
 
-def test_no_child_outlives_its_parent(tmp_path):
+def test_no_child_outlives_its_parent():
     program = f"""
 import sys
 sys.path.append({str(Path(__file__).parent)!r})

@@ -86,7 +86,7 @@ def test_a_row_of_code_that_has_changed_is_told(own):
         assert own_tables(native=False)
 
 
-def test_values_are_part_of_the_cache_key(tmp_path):
+def test_values_are_part_of_the_cache_key():
     spec = _product_spec()
     keys = {cache.key(spec, "sm_80", values) for values in ((), (("square", 32),))}
     assert len(keys) == 2

@@ -142,7 +142,7 @@ def test_code_counts_where_every_kernel_has_it():
     assert module.codes_of_all([]) is None
 
 
-def test_an_artifact_without_kernels_runs_on_every_device(heddle, tmp_path, monkeypatch):
+def test_an_artifact_without_kernels_runs_on_every_device(heddle, tmp_path):
     with Graph("same", [TensorType(DType.float32, [3])]) as graph:
         graph.output(graph.inputs[0])
     path = tmp_path / "same.heddle"

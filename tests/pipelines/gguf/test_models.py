@@ -38,8 +38,6 @@ def linear(architecture, factor):
     )
 
 
-FACTORS = {"rope_freqs.weight": np.array([1, 1, 1.5, 2, 4, 8, 8, 8], np.float32)}
-
 LONG = {
     f"rope_factors_{name}.weight": np.array(config_of("phi3")["rope_scaling"][f"{name}_factor"])
     for name in ("short", "long")
