@@ -8,6 +8,7 @@ import sys
 import types
 import weakref
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -223,7 +224,6 @@ assert not hasattr(buffer, "__array_interface__")
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
 def test_arrays_of_ml_dtypes(dtype):
-    pytest.importorskip("ml_dtypes")
     array = np.arange(6).astype(dtype).reshape(2, 3)
     buffer = Buffer.from_numpy(array)
     assert buffer.dtype == dtype
@@ -235,7 +235,6 @@ def test_arrays_of_ml_dtypes(dtype):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
 def test_a_model_takes_arrays_of_ml_dtypes(make, session, dtype):
     """Theirs are dtypes for which the buffer protocol has no format."""
-    ml_dtypes = pytest.importorskip("ml_dtypes")
     same = session.load(make("same", dtype=dtype))
     x = np.arange(8, dtype=np.float32).astype(dtype)
     for layout, copies in ((x, 0), (x[:0], 0), (x[::2], 1), (x[::-1], 1)):

@@ -6,9 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("onnx")
-
 from test_contrib import BATCH, HEADS, SIZE, STEPS, close, computed, heads, normal, rows
 
 from heddle.graph import Graph, TensorType

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("onnx")
+from onnx import helper, numpy_helper
 
 from heddle.graph import reference
 from heddle.pipelines.onnx import file, importer
@@ -27,8 +26,6 @@ def computed(
     **attributes: Any,
 ) -> list[np.ndarray]:
     """What a model of one node gives; inputs that are None are left out, `known` are weights."""
-    from onnx import helper, numpy_helper
-
     names = [name if value is not None else "" for name, value in inputs.items()]
     results = [f"result_{number}" for number in range(outputs)]
     node = helper.make_node(kind, names, results, domain=domain, **attributes)
