@@ -25,7 +25,7 @@ from typing import Any
 import measure
 import ml_dtypes
 import numpy as np
-from gemm import TURN_S, Call, buffer
+from gemm import TURN_S, Call
 
 from heddle.graph import DType, Graph, TensorType, Weight, compile, ops
 from heddle.pipelines.bench import limits
@@ -135,10 +135,11 @@ def heddle_candidate(
             graph.output(pool(graph.inputs[0], window=(case.taps,) * 2, **moves))
         else:
             weight = graph.add_weight(Weight("w", DType[dtype], w.shape))
-            weights["w"] = buffer(w)
+            weights["w"] = w
             graph.output(ops.conv(graph.inputs[0], weight, groups=case.groups, **moves))
     model = session.load(compile(graph, "cpu:native"), weights)
-    given, out = buffer(x), Buffer(dtype, (len(x), case.out, case.out, case.results))
+    given = Buffer.from_numpy(x)
+    out = Buffer(dtype, (len(x), case.out, case.out, case.results))
     return lambda: model.execute(given, out=[out])
 
 
@@ -146,14 +147,15 @@ def peer_candidate(case: Case, x: np.ndarray, w: np.ndarray) -> Call:
     """A call of torch with channels last: its pooling, or oneDNN with packed weights."""
     import torch
 
-    picture = torch.from_dlpack(buffer(x)).permute(0, 3, 1, 2)
+    picture = torch.from_dlpack(Buffer.from_numpy(x)).permute(0, 3, 1, 2)
     if case.pool:
         functions = torch.nn.functional
         pool = functions.max_pool2d if case.pool == "max" else functions.avg_pool2d
         if case.out == 1:
             return lambda: functions.adaptive_avg_pool2d(picture, 1)
         return lambda: pool(picture, case.taps, case.stride, case.padding)
-    weight = torch.from_dlpack(buffer(w)).contiguous(memory_format=torch.channels_last)
+    weight = torch.from_dlpack(Buffer.from_numpy(w))
+    weight = weight.contiguous(memory_format=torch.channels_last)
     moves = [case.padding] * 2, [case.stride] * 2, [1, 1], case.groups
     packed = torch.ops.mkldnn._reorder_convolution_weight(weight, *moves, list(picture.shape))
     into = ("none", [], "")

@@ -72,13 +72,6 @@ def operands(dtype: str, m: int, k: int, n: int) -> tuple[np.ndarray, np.ndarray
     return tuple(rng.standard_normal(shape).astype(kind) for shape in ((m, k), (n, k)))
 
 
-def buffer(array: np.ndarray) -> Buffer:
-    """The array as Heddle takes it: bfloat16 as its bits."""
-    if array.dtype == ml_dtypes.bfloat16:
-        return Buffer.from_numpy(array.view(np.uint16), "bfloat16")
-    return Buffer.from_numpy(array)
-
-
 def heddle_candidate(session: InferenceSession, dtype: str, a: np.ndarray, w: np.ndarray) -> Call:
     """A call of the product, with the result's buffer given."""
     left, right = (DType.uint8, DType.int8) if dtype == "int8" else (DType[dtype],) * 2
@@ -90,11 +83,9 @@ def heddle_candidate(session: InferenceSession, dtype: str, a: np.ndarray, w: np
             graph.output(ops.cast(ops.integer_matmul(x, weight.T), DType.float32) * scales)
         else:
             graph.output(x @ weight.T)
-    model = session.load(compile(graph, "cpu:native"), {"w": buffer(w)})
-    given, out = (
-        buffer(a),
-        Buffer(DType.float32.name if dtype == "int8" else dtype, (len(a), len(w))),
-    )
+    model = session.load(compile(graph, "cpu:native"), {"w": w})
+    given = Buffer.from_numpy(a)
+    out = Buffer("float32" if dtype == "int8" else dtype, (len(a), len(w)))
     return lambda: model.execute(given, out=[out])
 
 
@@ -102,7 +93,7 @@ def onednn_candidate(dtype: str, a: np.ndarray, w: np.ndarray) -> Call:
     """A call of torch's oneDNN, with the weight packed for as many rows."""
     import torch
 
-    x, weight = (torch.from_dlpack(buffer(array)) for array in (a, w))
+    x, weight = (torch.from_dlpack(Buffer.from_numpy(array)) for array in (a, w))
     if dtype == "int8":
         packed = torch.ops.onednn.qlinear_prepack(weight, list(a.shape))
         scales, zeros = torch.full((len(w),), 0.01), torch.zeros(len(w), dtype=torch.int64)
