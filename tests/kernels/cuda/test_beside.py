@@ -5,7 +5,7 @@ from dataclasses import replace
 import cuda_cases as cases
 import numpy as np
 import pytest
-from assembler import needs_assembler
+from assembler import check_no_spills, needs_assembler
 from cuda_cases import beside
 from cuda_harness import run_call
 from cuda_program import EmulatedModel
@@ -243,7 +243,7 @@ def test_no_register_is_spilled(name, arch):
 def test_strips_of_more_rows_spill_nothing(held):
     spec = scaled("d0", 4096, (4096, held), (1024, held), (1024, held))
     more = find(spec.op, "cuda").split(spec)[1].spec
-    assert ptx.assemble(to_ptx(more, HOPPER), HOPPER.arch).spills == 0
+    check_no_spills(more, HOPPER.arch)
 
 
 def test_products_that_are_alike_share_code():

@@ -3,6 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from assembler import needs_assembler, needs_ptxas
 from emulator import gemm_ampere as ampere
 from emulator import gemm_hopper as hopper
 from emulator.build import assemble, to_ptx
@@ -47,13 +48,12 @@ def test_ampere_with_a_mistake(leave_out, message):
         run_ampere(96, leave_out)
 
 
+@needs_assembler
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_ampere_is_assembled(arch):
     text, cubin = assemble(ampere.build(96), arch)
     for name in ("cp.async.cg", "ldmatrix.sync.aligned.m8n8.x4.trans", "mma.sync.aligned.m16n8k16"):
         assert name in text
-    if cubin is None:
-        pytest.skip("no PTX assembler is installed")
     assert (cubin.spills, cubin.shared) == (0, ampere.SHARED)
 
 
@@ -106,6 +106,7 @@ def test_hopper_with_a_wrong_descriptor(mistake):
     assert np.abs(found - wanted).max() > 1
 
 
+@needs_assembler
 def test_hopper_is_assembled():
     text, cubin = assemble(hopper.build(5 * hopper.DEPTH), "sm_90a")
     for name in (
@@ -118,15 +119,12 @@ def test_hopper_is_assembled():
         "stmatrix.sync.aligned.m8n8.x4",
     ):
         assert name in text
-    if cubin is None:
-        pytest.skip("no PTX assembler is installed")
     assert (cubin.spills, cubin.shared) == (0, hopper.SHARED)
 
 
+@needs_ptxas
 def test_hopper_has_the_registers_that_it_asks_for():
-    program = ptx.find_ptxas()
-    if program is None:
-        pytest.skip("ptxas is not installed")
     # Where it ignores setmaxnreg, it gives no more registers than the code needs: 58.
-    cubin = ptx.with_ptxas(program, to_ptx(hopper.build(5 * hopper.DEPTH), "sm_90a"), "sm_90a")
+    text = to_ptx(hopper.build(5 * hopper.DEPTH), "sm_90a")
+    cubin = ptx.with_ptxas(ptx.find_ptxas(), text, "sm_90a")
     assert cubin.registers == 128

@@ -6,17 +6,14 @@ import cuda_cases as cases
 import least_masks
 import numpy as np
 import pytest
-from assembler import needs_assembler
+from assembler import check_no_spills, needs_assembler
 from cuda_harness import run_call
 from emulator.memory import EmulatorError
 from reference import numpy_dtype
 
-from heddle.graph.compiler.codegen import ptx
-from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.cuda import _block
 from heddle.kernels.cuda.flash import stages
 from heddle.kernels.cuda.products import mma
-from heddle.kernels.registry import MACHINES
 from heddle.kernels.spec import Spec
 
 ROUNDING = {"bfloat16": 2.0**-9, "float16": 2.0**-12}
@@ -205,7 +202,7 @@ ASSEMBLED = {
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("name", ASSEMBLED)
 def test_no_register_is_spilled(name, arch):
-    text = to_ptx(ASSEMBLED[name], MACHINES[arch])
+    text = check_no_spills(ASSEMBLED[name], arch)
     kind = "f16.f16" if ASSEMBLED[name].result.dtype == "float16" else "bf16.bf16"
     for instruction in (
         "cp.async.cg.shared.global",
@@ -216,4 +213,3 @@ def test_no_register_is_spilled(name, arch):
         "cvt.rn.f16x2.f32" if kind == "f16.f16" else "cvt.rn.bf16x2.f32",
     ):
         assert instruction in text
-    assert ptx.assemble(text, arch).spills == 0

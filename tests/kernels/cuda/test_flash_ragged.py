@@ -4,15 +4,12 @@ import cuda_cases as cases
 import numpy as np
 import pytest
 import ragged_batches as ragged
-from assembler import needs_assembler
+from assembler import check_no_spills, needs_assembler
 from cuda_harness import run_call
 from emulator.memory import EmulatorError
 from reference import evaluate
 
-from heddle.graph.compiler.codegen import ptx
-from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.cuda.flash import stages, tiles
-from heddle.kernels.registry import MACHINES
 
 ROUNDING = {"bfloat16": 2.0**-9, "float16": 2.0**-12}
 CASES = {
@@ -139,7 +136,6 @@ ASSEMBLED["64, fused"] = cases.fused(
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", ASSEMBLED)
 def test_no_register_is_spilled(name, arch):
-    text = to_ptx(ASSEMBLED[name], MACHINES[arch])
+    text = check_no_spills(ASSEMBLED[name], arch)
     for instruction in ("cp.async.cg.shared.global", "mma.sync.aligned.m16n8k16", "redux.sync.max"):
         assert instruction in text
-    assert ptx.assemble(text, arch).spills == 0

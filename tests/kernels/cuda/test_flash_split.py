@@ -4,14 +4,12 @@ import cuda_harness
 import numpy as np
 import pytest
 import ragged_batches as ragged
-from assembler import needs_assembler
+from assembler import check_no_spills, needs_assembler
 from cuda_harness import run_call, turned
 from emulator.memory import EmulatorError
 from reference import evaluate, size
 from test_flash import arrays_for, attention, check, in_float64
 
-from heddle.graph.compiler.codegen import ptx
-from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.cuda import _handover
 from heddle.kernels.cuda.flash import split
 from heddle.kernels.registry import MACHINES, find
@@ -226,10 +224,9 @@ ASSEMBLED = {
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", ASSEMBLED)
 def test_no_register_is_spilled(name, arch):
-    text = to_ptx(ASSEMBLED[name], MACHINES[arch])
+    text = check_no_spills(ASSEMBLED[name], arch)
     assert text.count("fence.acq_rel.gpu") == 2
     assert "atom.global.add.u32" in text or "atom.add.u32" in text
-    assert ptx.assemble(text, arch).spills == 0
 
 
 @pytest.mark.parametrize("op", ["ragged_attention", "paged_attention"])

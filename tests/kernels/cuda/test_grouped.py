@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 import row_groups
 import wgmma_registers
+from assembler import check_no_spills, needs_assembler
 from cuda_harness import run
 from grouped_cases import check
 from reference import evaluate, size
 from row_groups import SPLITS, multiplying, sorting
 
-from heddle.graph.compiler.codegen import ptx
-from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.registry import MACHINES, find
+from heddle.kernels.registry import find
 from heddle.kernels.spec import Body, Spec
 from heddle.kernels.tuning import forced
 
@@ -51,13 +50,12 @@ def test_wrong_offsets_are_reported():
     assert status == [2, 160, 150, 9]
 
 
-@pytest.mark.skipif(not (ptx.find_nvjitlink() or ptx.find_ptxas()), reason="no PTX assembler")
+@needs_assembler
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_nothing_is_spilled(transposed, arch):
     spec = multiplying(OP, "bfloat16", 4096, 14336, "d0", 8, transposed=transposed)
-    text = to_ptx(spec, MACHINES[arch])
-    assert ptx.assemble(text, arch).spills == 0
+    text = check_no_spills(spec, arch)
     assert bool(wgmma_registers.check(text)) == (arch == "sm_90a")
 
 

@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 import row_groups
 import wgmma_registers
+from assembler import check_no_spills, needs_assembler
 from cuda_cases import of_experts
 from cuda_harness import run
 from grouped_cases import check
 from reference import size
 from row_groups import SPLITS, scaling
 
-from heddle.graph.compiler.codegen import ptx
-from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.cuda.warpgroup import plan as warpgroup_plan
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Body, Spec
@@ -80,13 +79,12 @@ def test_launch_does_not_depend_on_offsets():
     assert size(find(OP, "cuda").launch(more).grid[0], {"d0": 640}) == 640 // 64 + 6
 
 
-@pytest.mark.skipif(not (ptx.find_nvjitlink() or ptx.find_ptxas()), reason="no PTX assembler")
+@needs_assembler
 @pytest.mark.parametrize("bits", [8, 4])
 def test_nothing_is_spilled(bits):
     for spec, warpgroups in zip(of_experts(bits), (False, True), strict=True):
         for arch in ("sm_80", "sm_90a"):
-            text = to_ptx(spec, MACHINES[arch])
-            assert ptx.assemble(text, arch).spills == 0
+            text = check_no_spills(spec, arch)
             assert bool(wgmma_registers.check(text)) == (warpgroups and arch == "sm_90a")
 
 

@@ -3,9 +3,10 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from assembler import needs_ptxas
 from emulator.machine import Buffer, launch
 
-from heddle.graph.compiler.codegen import cuda, ptx
+from heddle.graph.compiler.codegen import cuda
 from heddle.graph.compiler.codegen.cuda import llvm_ir
 from heddle.kernels.mlir import context, ir
 from heddle.kernels.registry import MACHINES
@@ -15,8 +16,6 @@ from heddle.pipelines.bench.gpu_probes import COLUMNS, OPERAND_BYTES, PROBES, TH
 ALL = [(arch, name) for arch, found in PROBES.items() for name in found]
 STEPS = 3
 DTYPES = {"bfloat16": ml_dtypes.bfloat16, "tf32": np.float32, "float8": ml_dtypes.float8_e4m3fn}
-
-needs_ptxas = pytest.mark.skipif(not ptx.find_ptxas(), reason="ptxas is not installed")
 
 
 def run(arch, name, x):

@@ -3,13 +3,9 @@
 import numpy as np
 import pytest
 import ragged_batches as ragged
-from assembler import needs_assembler
+from assembler import check_no_spills, needs_assembler
 from cuda_harness import run
 from reference import evaluate
-
-from heddle.graph.compiler.codegen import ptx
-from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.registry import MACHINES
 
 CASES = {
     "ragged": ragged.attention("ragged_attention", window=5),
@@ -80,4 +76,4 @@ def test_more_new_tokens_than_the_row_is_long(length):
 def test_no_register_is_spilled(size, arch):
     specs = [ragged.attention("paged_attention", "bfloat16", heads=8, size=size), ragged.writing()]
     for spec in (*specs, ragged.attention("ragged_attention", size=size)):
-        assert ptx.assemble(to_ptx(spec, MACHINES[arch]), arch).spills == 0
+        check_no_spills(spec, arch)

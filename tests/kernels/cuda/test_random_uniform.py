@@ -3,13 +3,10 @@
 import cuda_cases as cases
 import numpy as np
 import pytest
-from assembler import needs_assembler
+from assembler import check_no_spills, needs_assembler
 from cuda_harness import run
 from reference import evaluate
 
-from heddle.graph.compiler.codegen import ptx
-from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.registry import MACHINES
 from heddle.kernels.spec import Body, Spec, Step
 
 DIMS = {"d0": 5}
@@ -43,4 +40,4 @@ def test_on_the_emulator(name, shift):
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", CASES)
 def test_no_register_is_spilled(name, arch):
-    assert ptx.assemble(to_ptx(CASES[name], MACHINES[arch]), arch).spills == 0
+    check_no_spills(CASES[name], arch)

@@ -3,17 +3,14 @@
 import cuda_cases as cases
 import pytest
 import wgmma_registers
+from assembler import check_no_spills, needs_ptxas
 from cuda_resources import ARCHS, DOCUMENT, HEAD, TABLE, line, texts_of
 
 from heddle.graph.compiler.codegen import ptx
-from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.registry import MACHINES
 
 VERSION = {"sm_80": "8.0", "sm_90a": "8.4"}
 VECTORS = ("map", "reduce rows", "reduce columns", "concat", "slice", "gather", "softmax")
 VECTORS += ("layer_norm", "rms_norm", "matmul", "attention")
-
-needs_ptxas = pytest.mark.skipif(not ptx.find_ptxas(), reason="ptxas is not installed")
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -55,4 +52,4 @@ def test_document_has_a_line_for_each_kernel():
 @pytest.mark.parametrize("name", [name for name in cases.FUSED if name.endswith("float32")])
 def test_fused_kernels_spill_nothing(name):
     for arch in ARCHS:
-        assert ptx.assemble(to_ptx(cases.FUSED[name], MACHINES[arch]), arch).spills == 0
+        check_no_spills(cases.FUSED[name], arch)

@@ -2,12 +2,9 @@
 
 import cuda_cases as cases
 import pytest
-from assembler import needs_assembler
+from assembler import check_no_spills, needs_assembler
 from test_kernels import check
 
-from heddle.graph.compiler.codegen import ptx
-from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.registry import MACHINES
 from heddle.kernels.spec import Spec
 
 
@@ -56,4 +53,4 @@ def test_fused(interleaved, turned):
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", CASES)
 def test_no_register_is_spilled(name, arch):
-    assert ptx.assemble(to_ptx(CASES[name], MACHINES[arch]), arch).spills == 0
+    check_no_spills(CASES[name], arch)

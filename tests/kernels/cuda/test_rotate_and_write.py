@@ -3,12 +3,8 @@
 import numpy as np
 import pytest
 import ragged_batches as ragged
-from assembler import needs_assembler
+from assembler import check_no_spills, needs_assembler
 from cuda_harness import run
-
-from heddle.graph.compiler.codegen import ptx
-from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.registry import MACHINES
 
 CASES = {
     "halves": ragged.rotating(),
@@ -64,7 +60,6 @@ def test_what_is_wrong_is_reported(number, place, value, status):
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", CASES)
 def test_no_register_is_spilled(name, arch):
-    text = to_ptx(CASES[name], MACHINES[arch])
-    assert ptx.assemble(text, arch).spills == 0
+    text = check_no_spills(CASES[name], arch)
     if name == "rounded to bfloat16":
         assert "ld.global.v4.b32" in text

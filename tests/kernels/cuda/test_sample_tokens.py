@@ -5,13 +5,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import sampling_rows as rows
-from assembler import needs_assembler
+from assembler import check_no_spills, needs_assembler
 from cuda_harness import run
 from reference import evaluate
-
-from heddle.graph.compiler.codegen import ptx
-from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.registry import MACHINES
 
 SPECS = {
     "drawing": rows.drawing(),
@@ -65,4 +61,4 @@ def test_penalties(dtype):
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", SPECS)
 def test_no_register_is_spilled(name, arch):
-    assert ptx.assemble(to_ptx(SPECS[name], MACHINES[arch]), arch).spills == 0
+    check_no_spills(SPECS[name], arch)

@@ -2,16 +2,14 @@
 
 import numpy as np
 import pytest
-from assembler import needs_assembler
+from assembler import check_no_spills, needs_assembler
 from cuda_harness import run
 from emulator.memory import EmulatorError
 from reference import evaluate
 from scattered import operands, scattering
 
-from heddle.graph.compiler.codegen import ptx
-from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.cuda import _block, scatter
-from heddle.kernels.registry import MACHINES, find
+from heddle.kernels.registry import find
 
 CASES = {
     "rows": scattering("float32", (), "d0", "d1", (12,)),
@@ -93,4 +91,4 @@ def test_refusals():
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", CASES)
 def test_no_register_is_spilled(name, arch):
-    assert ptx.assemble(to_ptx(CASES[name], MACHINES[arch]), arch).spills == 0
+    check_no_spills(CASES[name], arch)

@@ -3,15 +3,13 @@
 import cuda_cases as cases
 import numpy as np
 import pytest
-from assembler import needs_assembler
+from assembler import check_no_spills, needs_assembler
 from cuda_harness import run
 from emulator.memory import EmulatorError
 from reference import evaluate, numpy_dtype, shape
 
-from heddle.graph.compiler.codegen import ptx
-from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.cuda import _block
-from heddle.kernels.registry import MACHINES, find
+from heddle.kernels.registry import find
 from heddle.kernels.spec import Body, Spec, Step
 
 DIMS = {"d0": 5, "d1": 300}
@@ -174,4 +172,4 @@ def test_refusals():
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", CASES)
 def test_no_register_is_spilled(name, arch):
-    assert ptx.assemble(to_ptx(CASES[name], MACHINES[arch]), arch).spills == 0
+    check_no_spills(CASES[name], arch)

@@ -1,17 +1,15 @@
 """Products of few rows that are cut along k: results, a planted mistake, launches, assembly."""
 
 import pytest
-from assembler import needs_assembler
+from assembler import check_no_spills, needs_assembler
 from emulator.memory import EmulatorError
 from reference import size
 from test_kernels import check
 from test_tensor_cores import body, integers, product, quantized
 
-from heddle.graph.compiler.codegen import ptx
-from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.cuda import _handover
 from heddle.kernels.cuda.products import scaled, tensor_cores
-from heddle.kernels.registry import MACHINES, find
+from heddle.kernels.registry import find
 
 PARTS = {
     # spec, blocks
@@ -89,6 +87,5 @@ def test_two_of_one_wave_share_no_multiprocessor(spec, blocks):
     ("name", "arch"), [("8 bits", "sm_80"), ("8 bits", "sm_90a"), ("thirty rows", "sm_80")]
 )
 def test_no_register_is_spilled(name, arch):
-    text = to_ptx(PARTS[name][0], MACHINES[arch])
+    text = check_no_spills(PARTS[name][0], arch)
     assert text.count("fence.acq_rel.gpu") == 2
-    assert ptx.assemble(text, arch).spills == 0

@@ -7,6 +7,7 @@ from dataclasses import replace
 import cuda_cases as cases
 import numpy as np
 import pytest
+from assembler import needs_assembler
 from cuda_cases import fused, plain, tensor
 from cuda_harness import run
 from emulator.memory import EmulatorError
@@ -265,6 +266,7 @@ ASSEMBLED = {
 """Specs, and the architectures on which they run by mma.sync, all or in part."""
 
 
+@needs_assembler
 @pytest.mark.parametrize("name", ASSEMBLED)
 def test_assembled(name):
     spec, archs = ASSEMBLED[name]
@@ -277,8 +279,6 @@ def test_assembled(name):
         assert ("ldmatrix.sync.aligned.m8n8.x4" in text) == matrices
         assert not any(word in text for word in ("call", ".local"))
         cubin = ptx.assemble(text, arch)
-        if cubin is None:
-            pytest.skip("no PTX assembler is installed")
         assert cubin.spills == 0
         assert cubin.shared + launch.shared <= SHARED_OF_SM_80
         assert cubin.registers * launch.block[0] <= 65536
@@ -292,11 +292,10 @@ MACHINE_CODE = {
 }
 
 
+@needs_assembler
 @pytest.mark.parametrize("name", MACHINE_CODE)
 def test_machine_code(name):
     cubin = ptx.assemble(to_ptx(ASSEMBLED[name][0], MACHINES["sm_80"]), "sm_80")
-    if cubin is None:
-        pytest.skip("no PTX assembler is installed")
     try:
         code = disassembly.sass(cubin.data)
     except InputError as missing:

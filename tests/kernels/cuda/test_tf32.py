@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
-from assembler import needs_assembler
+from assembler import check_no_spills, needs_assembler
 from cuda_cases import plain, tensor
 from cuda_harness import run
 
-from heddle.graph.compiler.codegen import ptx
-from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.registry import MACHINES
 from heddle.kernels.tuning import forced
 
@@ -56,6 +54,5 @@ def test_ten_bits_are_exact_and_others_are_off_by_two_to_the_ninth(name):
     ],
 )
 def test_assembled(arch, transposed, instruction):
-    text = to_ptx(product(4096, 4096, 4096, transposed), MACHINES[arch])
+    text = check_no_spills(product(4096, 4096, 4096, transposed), arch)
     assert instruction in text
-    assert ptx.assemble(text, arch).spills == 0

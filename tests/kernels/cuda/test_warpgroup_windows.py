@@ -5,6 +5,7 @@ import re
 import cuda_harness
 import pytest
 import wgmma_registers
+from assembler import needs_ptxas
 from emulator.memory import EmulatorError
 from warpgroup_cases import HOPPER, cut_into_pieces
 from window_cases import check
@@ -139,7 +140,7 @@ LARGE = {
 }
 
 
-@pytest.mark.skipif(not ptx.find_ptxas(), reason="ptxas is not installed")
+@needs_ptxas
 @pytest.mark.parametrize("name", LARGE)
 def test_machine_code(monkeypatch, name):
     """No spills, no products that wait for one another; the copies are those of 16 bytes."""

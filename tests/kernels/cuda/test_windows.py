@@ -3,12 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from assembler import check_no_spills, needs_assembler
 from window_cases import check
 from window_specs import plain, reducing
 
-from heddle.graph.compiler.codegen import ptx
-from heddle.graph.compiler.codegen.cuda import to_ptx
-from heddle.kernels.registry import MACHINES, find
+from heddle.kernels.registry import find
 from heddle.kernels.spec import Body, Operand
 from heddle.kernels.tuning import forced
 
@@ -42,7 +41,7 @@ def test_reductions(dtype, kind):
     check(reducing(kind, dtype, (2, "d0", 3), (2,)), shift=1)
 
 
-@pytest.mark.skipif(not (ptx.find_nvjitlink() or ptx.find_ptxas()), reason="no PTX assembler")
+@needs_assembler
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_nothing_is_spilled(dtype, arch):
@@ -50,7 +49,7 @@ def test_nothing_is_spilled(dtype, arch):
         plain(dtype, ("d0", 56, 56, 64), 64, (3, 3), 1, None, (1, 1, 1, 1), biased=True),
         reducing("max", dtype, ("d0", 112, 112, 64), (3, 3), (2, 2), (1, 1, 1, 1)),
     ):
-        assert ptx.assemble(to_ptx(spec, MACHINES[arch]), arch).spills == 0
+        check_no_spills(spec, arch)
 
 
 def test_refusals():
