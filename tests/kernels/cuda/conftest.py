@@ -9,7 +9,16 @@ if str(Path(__file__).parent) not in sys.path:
 
 import cuda_harness
 
+from heddle.kernels.mlir import context, ir
+
 
 @pytest.fixture(autouse=True)
 def kernels_are_built_under_their_patches(request):
     cuda_harness.keeps = "monkeypatch" not in request.fixturenames
+
+
+@pytest.fixture
+def in_a_context():
+    """For a test that builds operations itself."""
+    with context(), ir.Location.unknown():
+        yield

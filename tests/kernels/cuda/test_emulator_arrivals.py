@@ -7,15 +7,10 @@ from emulator.machine import Buffer, launch
 from emulator.memory import EmulatorError
 
 from heddle.kernels import emit
-from heddle.kernels.mlir import context, ir
+
+pytestmark = pytest.mark.usefixtures("in_a_context")
 
 BARRIERS, SHARED, THREADS = 1024, 1040, 64
-
-
-@pytest.fixture(autouse=True)
-def in_a_context():
-    with context(), ir.Location.unknown():
-        yield
 
 
 def pass_on(mistake: str = "", noinc: bool = True) -> np.ndarray:

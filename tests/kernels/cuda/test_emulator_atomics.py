@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from emulator.build import assemble, at, block, i32, kernel, llvm, nvvm, thread
+from emulator.build import assemble, block, get, i32, kernel, llvm, nvvm, put, thread
 from emulator.machine import Buffer, launch
 from emulator.memory import EmulatorError
 from emulator.probe import emulate, numbers
@@ -16,14 +16,6 @@ BLOCKS, THREADS = 3, 64
 def add(pointer, value):
     add, monotonic = llvm.AtomicBinOp.add, llvm.AtomicOrdering.monotonic
     return llvm.atomicrmw(add, pointer, value, monotonic, syncscope="device")
-
-
-def get(base, offset):
-    return llvm.load(emit.integer(32), at(base, offset), alignment=4)
-
-
-def put(base, offset, value) -> None:
-    llvm.store(value, at(base, offset), alignment=4)
 
 
 def last_block(mistake: str = "") -> ir.Module:

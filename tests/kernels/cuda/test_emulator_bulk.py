@@ -8,15 +8,11 @@ from emulator.machine import Buffer, launch
 from emulator.memory import EmulatorError
 
 from heddle.kernels import emit
-from heddle.kernels.mlir import context, ir
+from heddle.kernels.mlir import ir
+
+pytestmark = pytest.mark.usefixtures("in_a_context")
 
 COUNT = 256  # Bytes.
-
-
-@pytest.fixture(autouse=True)
-def in_a_context():
-    with context(), ir.Location.unknown():
-        yield
 
 
 def there_and_back(mistake: str = ""):

@@ -11,15 +11,10 @@ from emulator.machine import Buffer, launch
 from emulator.memory import EmulatorError
 
 from heddle.graph.compiler.codegen import ptx
-from heddle.kernels.mlir import context, ir
+
+pytestmark = pytest.mark.usefixtures("in_a_context")
 
 RANDOM = np.random.default_rng(3)
-
-
-@pytest.fixture(autouse=True)
-def in_a_context():
-    with context(), ir.Location.unknown():
-        yield
 
 
 def run_ampere(k: int, leave_out: str = "") -> tuple[np.ndarray, np.ndarray]:

@@ -2,21 +2,17 @@
 
 import numpy as np
 import pytest
-from emulator.build import at, i32, kernel, llvm, nvvm, thread
+from emulator.build import at, get, i32, kernel, llvm, nvvm, put, thread
 from emulator.machine import Buffer, launch
 from emulator.memory import EmulatorError
 
 from heddle.kernels import emit
-from heddle.kernels.mlir import context, dialect, ir
+from heddle.kernels.mlir import dialect, ir
+
+pytestmark = pytest.mark.usefixtures("in_a_context")
 
 BARRIER, SHARED = 1024, 1040
 TICKS = 1000
-
-
-@pytest.fixture(autouse=True)
-def in_a_context():
-    with context(), ir.Location.unknown():
-        yield
 
 
 def when(relation: str, a, b):
@@ -37,14 +33,6 @@ def arrive(barrier, **options) -> None:
 
 def wait(barrier, parity: int) -> None:
     nvvm.mbarrier_try_wait_parity(barrier, i32(parity), i32(TICKS))
-
-
-def put(base, offset, value) -> None:
-    llvm.store(value, at(base, offset), alignment=4)
-
-
-def get(base, offset):
-    return llvm.load(emit.integer(32), at(base, offset), alignment=4)
 
 
 def execute(body, grid: int = 1, threads: int = 64, **attributes) -> np.ndarray:

@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 from assembler import needs_assembler
-from emulator.build import assemble, at, i32, kernel, llvm, nvvm, thread
+from emulator.build import assemble, at, get, i32, kernel, llvm, nvvm, put, thread
 from emulator.machine import Buffer, launch
 from emulator.memory import EmulatorError
 from emulator.tensor_map import TensorMap
 
 from heddle.kernels import emit
-from heddle.kernels.mlir import context, ir
+from heddle.kernels.mlir import ir
+
+pytestmark = pytest.mark.usefixtures("in_a_context")
 
 STEPS, STAGES = 6, 2
 ROWS, COLUMNS = 8, 32  # Of the int32 box of a step, of which each block fetches half.
@@ -17,12 +19,6 @@ STAGE = ROWS * COLUMNS * 4
 FULL, EMPTY = STAGES * STAGE, STAGES * STAGE + 8 * STAGES
 TICKS = 1000
 FAR = "!llvm.ptr<7>"
-
-
-@pytest.fixture(autouse=True)
-def in_a_context():
-    with context(), ir.Location.unknown():
-        yield
 
 
 def build(mistake: str = "") -> ir.Module:
@@ -52,7 +48,7 @@ def build(mistake: str = "") -> ir.Module:
             nvvm.mbarrier_try_wait_parity(barrier(FULL, step), step // STAGES % 2, i32(TICKS))
             for row in range(ROWS):
                 where = step % STAGES * STAGE + thread() % 32 * 4 + row * COLUMNS * 4
-                total = total + llvm.load(emit.integer(32), at(base, where), alignment=4)
+                total = total + get(base, where)
             if mistake != "no barrier of the warp":
                 nvvm.bar_warp_sync(i32(-1))
             with emit.when(emit.compare("equal", thread() % 32, i32(0))):
@@ -83,7 +79,7 @@ def build(mistake: str = "") -> ir.Module:
             loop = emit.scf.ForOp(i32(0), i32(STEPS), i32(1), [i32(0)])
             with ir.InsertionPoint(loop.body):
                 emit.scf.yield_([consume(loop.induction_variable, loop.inner_iter_args[0])])
-            llvm.store(loop.results[0], at(y, (rank * 32 + thread() % 32) * 4), alignment=4)
+            put(y, (rank * 32 + thread() % 32) * 4, loop.results[0])
             emit.scf.yield_([])
         if mistake != "a block ends":
             nvvm.cluster_arrive(aligned=True)

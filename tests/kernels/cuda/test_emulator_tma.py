@@ -4,23 +4,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from emulator.build import at, attribute, i32, kernel, llvm, nvvm, thread
+from emulator.build import at, attribute, get, i32, kernel, llvm, nvvm, put, thread
 from emulator.machine import Buffer, launch
 from emulator.memory import EmulatorError
 from emulator.tensor_map import TensorMap
 
 from heddle.kernels import emit
-from heddle.kernels.mlir import context, ir
+from heddle.kernels.mlir import ir
+
+pytestmark = pytest.mark.usefixtures("in_a_context")
 
 RANDOM = np.random.default_rng(11)
 ROOM = 4096  # Bytes of shared memory for a box; the mbarrier lies behind.
 MOST = 10**6
-
-
-@pytest.fixture(autouse=True)
-def in_a_context():
-    with context(), ir.Location.unknown():
-        yield
 
 
 def only_thread(number: int):
@@ -46,8 +42,8 @@ def write_out(y, base, count: int, offset=0) -> None:
     """Every byte from `base` on, by 32 threads."""
     loop = emit.scf.ForOp(thread() % 32 * 4, i32(count), i32(128))
     with ir.InsertionPoint(loop.body):
-        word = llvm.load(emit.integer(32), at(base, loop.induction_variable), alignment=4)
-        llvm.store(word, at(y, loop.induction_variable + offset), alignment=4)
+        word = get(base, loop.induction_variable)
+        put(y, loop.induction_variable + offset, word)
         emit.scf.yield_([])
 
 
@@ -135,7 +131,7 @@ def stored(tensor: TensorMap, start: tuple[int, ...]) -> None:
     def body(x, base):
         loop = emit.scf.ForOp(thread(), i32(tensor.bytes // 4), i32(32))
         with ir.InsertionPoint(loop.body):
-            llvm.store(loop.induction_variable, at(base, loop.induction_variable * 4), alignment=4)
+            put(base, loop.induction_variable * 4, loop.induction_variable)
             emit.scf.yield_([])
         nvvm.fence_proxy(
             attribute("#nvvm.proxy_kind<async.shared>"), space=attribute("#nvvm.shared_space<cta>")

@@ -3,9 +3,9 @@
 import pytest
 from emulator.build import at, thread
 from emulator.memory import EmulatorError
-from test_emulator_mbarrier import BARRIER, arrive, execute, in_a_context, start, wait, when
+from test_emulator_mbarrier import BARRIER, arrive, execute, start, wait, when
 
-__all__ = ["in_a_context"]
+pytestmark = pytest.mark.usefixtures("in_a_context")
 
 
 @pytest.mark.parametrize("ordered", [True, False])

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from assembler import needs_assembler
 from emulator import wgmma_probe
-from emulator.build import arith, assemble, at, i32, kernel, llvm, nvvm, thread
+from emulator.build import arith, assemble, at, get, i32, kernel, llvm, nvvm, thread
 from emulator.inline import text
 from emulator.machine import Buffer, launch
 from emulator.memory import EmulatorError
@@ -28,13 +28,9 @@ from emulator.wgmma_probe import (
 )
 
 from heddle.kernels import emit
-from heddle.kernels.mlir import context, ir
+from heddle.kernels.mlir import ir
 
-
-@pytest.fixture(autouse=True)
-def in_a_context():
-    with context(), ir.Location.unknown():
-        yield
+pytestmark = pytest.mark.usefixtures("in_a_context")
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -88,7 +84,7 @@ def registers_of_a(a, base, k: int = 16) -> list:
     for r in range(4):
         row = warp * 16 + lane // 4 + 8 * (r % 2)
         offset = row * 2 * k + lane % 4 * 4 + 16 * (r // 2)
-        words.append(llvm.load(emit.integer(32), at(a, offset), alignment=4))
+        words.append(get(a, offset))
     return words
 
 

@@ -71,6 +71,16 @@ def at(base: Any, offset: Any, element: str = "i8") -> Any:
     return llvm.getelementptr(base.type, base, [offset], [DYNAMIC], kind, flags)
 
 
+def get(base: Any, offset: Any) -> Any:
+    """The word, i32, that lies `offset` bytes behind `base`."""
+    return llvm.load(emit.integer(32), at(base, offset), alignment=4)
+
+
+def put(base: Any, offset: Any, value: Any) -> None:
+    """Stores a word `offset` bytes behind `base`."""
+    llvm.store(value, at(base, offset), alignment=4)
+
+
 def global_pointer(pointer: Any) -> Any:
     """A generic pointer as one to global memory."""
     return llvm.addrspacecast(ir.Type.parse("!llvm.ptr<1>"), pointer)

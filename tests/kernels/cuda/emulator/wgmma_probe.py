@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 
-from emulator.build import arith, at, attribute, i32, kernel, llvm, nvvm, thread
+from emulator.build import arith, at, attribute, get, i32, kernel, llvm, nvvm, put, thread
 from emulator.inline import constraints, text
 from emulator.machine import Buffer, launch
 from heddle.kernels import emit
@@ -124,15 +124,15 @@ def finish(sums, kind: str, y) -> None:
         row = warp * 16 + lane // 4 + i // 2 % 2 * 8
         column = lane % 4 * 2 + (i // 4 * 8 + i % 2)
         value = llvm.extractvalue(element, sums, ir.DenseI64ArrayAttr.get([i]))
-        llvm.store(value, at(y, (row * N + column) * 4), alignment=4)
+        put(y, (row * N + column) * 4, value)
 
 
 def fill(x, base, count: int) -> None:
     """Copies bytes of x to shared memory, and lets the matrix units see them."""
     loop = emit.scf.ForOp(thread() * 4, i32(count), i32(512))
     with ir.InsertionPoint(loop.body):
-        word = llvm.load(emit.integer(32), at(x, loop.induction_variable), alignment=4)
-        llvm.store(word, at(base, loop.induction_variable), alignment=4)
+        word = get(x, loop.induction_variable)
+        put(base, loop.induction_variable, word)
         emit.scf.yield_([])
     nvvm.fence_proxy(
         attribute("#nvvm.proxy_kind<async.shared>"), space=attribute("#nvvm.shared_space<cta>")
