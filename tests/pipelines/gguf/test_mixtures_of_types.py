@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from decoder_weights import weight
+from decoder_cases import drawn
 from gguf_files import byte_level, rounded, write
 
 from heddle.contexts import SamplingParams, TextGenerationRequest
@@ -14,8 +14,6 @@ from heddle.pipelines.checkpoint import GgufCheckpoint
 from heddle.pipelines.generation.generator import TextGenerator
 from heddle.pipelines.generation.tokenizer import TextTokenizer
 from heddle.pipelines.language_model import build
-from heddle.pipelines.models.decoder.config import DecoderConfig
-from heddle.pipelines.models.decoder.model import language_model
 from heddle.pipelines.models.products import AS_STORED, AsStored
 from heddle.runtime import InferenceSession
 
@@ -43,8 +41,7 @@ def kind_of(name):
 
 @pytest.fixture(scope="module")
 def arrays():
-    graph = language_model(DecoderConfig.of(CONFIG))
-    return {name: weight(name, tuple(map(int, w.shape))) for name, w in graph.weights.items()}
+    return drawn(CONFIG)
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,10 @@
 """GGUF files of each architecture, beside the checkpoints that transformers has computed."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from decoder_weights import weight
+from decoder_cases import config_of, drawn
 from gguf_files import rounded, write
 
 from heddle.pipelines import weights
@@ -15,20 +13,7 @@ from heddle.pipelines.gguf.config import values_of
 from heddle.pipelines.gguf.file import GgufFile
 from heddle.pipelines.language_model import build
 from heddle.pipelines.models.decoder.config import DecoderConfig
-from heddle.pipelines.models.decoder.model import language_model
 from heddle.runtime.errors import ArtifactError, GraphError
-
-GOLDEN = np.load(Path(__file__).parents[2] / "golden" / "decoders.npz")
-
-
-def config_of(name):
-    return json.loads(bytes(GOLDEN[f"{name}.config"]).decode())
-
-
-def arrays_of(config):
-    """The weights of a model with this configuration."""
-    graph = language_model(DecoderConfig.of(config))
-    return {name: weight(name, tuple(map(int, w.shape))) for name, w in graph.weights.items()}
 
 
 def linear(architecture, factor):
@@ -99,7 +84,7 @@ def make(tmp_path):
     def made(name, change=None, **options):
         architecture, more, extra = MODELS.get(name, (name, (), {}))
         config = config_of(name) | (change or {})
-        arrays = arrays_of(config)
+        arrays = drawn(config)
         more = (*more, *options.pop("more", ()))
         extra = extra | options.pop("extra", {})
         path = tmp_path / "model.gguf"

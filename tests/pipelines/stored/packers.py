@@ -109,6 +109,12 @@ def rounded(weight, bits, group, symmetric):
     return Weight(integers, zeros, scales, np.arange(k) // group, bits)
 
 
+def awq(weight):
+    """The tensors of a weight in 4 bits, each group with a zero point, and its floats."""
+    own = rounded(weight, 4, 32, symmetric=False)
+    return own.awq(), own.floats
+
+
 def fp8(weight):
     """The tensors of a weight in float8 with the same scale for each block, and its floats."""
     scale = np.abs(weight).max() / 448

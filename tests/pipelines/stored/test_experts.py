@@ -5,8 +5,8 @@ import json
 import ml_dtypes
 import numpy as np
 import pytest
-from decoder_weights import weight
-from packers import AWQ, FP8, MXFP4, fp8, named, rounded
+from decoder_cases import drawn
+from packers import AWQ, FP8, MXFP4, awq, fp8, named
 from safetensors.numpy import save_file
 
 from heddle.contexts import SamplingParams
@@ -16,8 +16,6 @@ from heddle.pipelines.checkpoint import Checkpoint
 from heddle.pipelines.generation.generator import TextGenerator
 from heddle.pipelines.generation.tokenizer import TextTokenizer
 from heddle.pipelines.language_model import build
-from heddle.pipelines.models.decoder.config import DecoderConfig
-from heddle.pipelines.models.decoder.model import language_model
 from heddle.runtime import InferenceSession
 
 SIZES = {
@@ -59,17 +57,6 @@ def text(folder):
     params = SamplingParams(max_new_tokens=16, temperature=0.0, top_k=-1, ignore_eos=True)
     generator = TextGenerator(model, TextTokenizer(folder))
     return generator.generate(["Once upon", "a time"], params), held
-
-
-def drawn(config):
-    """Weights by the names that a graph has for them."""
-    graph = language_model(DecoderConfig.of(config))
-    return {name: weight(name, tuple(map(int, w.shape))) for name, w in graph.weights.items()}
-
-
-def awq(array):
-    own = rounded(array, 4, 32, symmetric=False)
-    return own.awq(), own.floats
 
 
 @pytest.mark.parametrize(

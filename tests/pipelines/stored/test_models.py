@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from packers import AWQ, FP8, GPTQ, compressed, fp8, named, rounded
+from packers import AWQ, FP8, GPTQ, awq, compressed, fp8, named, rounded
 from safetensors.numpy import save_file
 
 from heddle.contexts import SamplingParams
@@ -36,11 +36,6 @@ def ordered(weight):
     own, places = rounded(weight[:, order], 4, 32, symmetric=False), np.argsort(order)
     own = replace(own, integers=own.integers[:, places], places=own.places[places])
     return own.gptq(), np.ascontiguousarray(own.floats)
-
-
-def awq(weight):
-    own = rounded(weight, 4, 32, symmetric=False)
-    return own.awq(), own.floats
 
 
 def packed(weight):
