@@ -14,9 +14,15 @@ from attention_specs import attention, sizes
 from native import check, run
 from prefetches import lines_asked_for
 from reference import shape
+from tiled_attention import (
+    ARCH,
+    MASKS,
+    check_a_query_without_keys,
+    check_capped,
+    numbers,
+    stands_poison,
+)
 
-from heddle.graph.compiler.codegen import cpu
-from heddle.graph.compiler.codegen.image import flatten
 from heddle.kernels import emit
 from heddle.kernels.cpu import _bfloat16
 from heddle.kernels.cpu.amx import strip, tiles
@@ -25,7 +31,6 @@ from heddle.kernels.cpu.flash import reads, splits
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Operand
 
-ARCH = "sapphirerapids"
 MACHINE = MACHINES[ARCH]
 
 
@@ -83,20 +88,10 @@ def test_the_least_number_as_a_mask(dtype):
     least_masks.check(found, arrays)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"causal": True, "window": 30},
-        {"mask": Operand("bool", ("d0", "d1"))},
-        {"mask": Operand("float32", ("d1",))},
-    ],
-    ids=["window", "bool", "float32"],
-)
-def test_capped_scores(options):
+@pytest.mark.parametrize("name", MASKS)
+def test_capped_scores(name):
     """The mask comes after the cap."""
-    spec = tiled(softcap=2.0, **options)
-    query, *others = numbers(spec, 40, 70)
-    close(spec, 40, 70, [query * query.dtype.type(4), *others])
+    check_capped(tiled(softcap=2.0, **MASKS[name]), close)
 
 
 def test_batches_of_grouped_heads():
@@ -104,13 +99,7 @@ def test_batches_of_grouped_heads():
 
 
 def test_a_query_without_keys_gives_zeros():
-    spec = tiled(mask=Operand("bool", ("d0", "d1")))
-    arrays = numbers(spec, 20, 140)
-    arrays[3] = np.ones((20, 140), bool)
-    arrays[3][3] = False
-    (got,) = close(spec, 20, 140, arrays)
-    assert not got[0, 0, 3].any()
-    assert got[0, 0, 4].all()
+    check_a_query_without_keys(tiled(mask=Operand("bool", ("d0", "d1"))), 140, close)
 
 
 @pytest.mark.parametrize(
@@ -148,50 +137,15 @@ def test_scores_far_apart():
     check(spec, sizes(40, 300), [query, key * rising, value], ARCH, rtol=1e-2, atol=1e-2)
 
 
-def numbers(spec, queries, keys):
-    rng, dims = np.random.default_rng(0), sizes(queries, keys)
-    return [native.random(rng, shape(o.shape, dims), o.dtype) for o in spec.inputs]
-
-
-POISON = """
-define void @kernel(ptr %dims, ptr %buffers, i64 %first, i64 %last) #0 {
-  %stack = alloca [600000 x i8]
-  br label %next
-next:
-  %i = phi i64 [ 0, %0 ], [ %following, %next ]
-  %place = getelementptr i8, ptr %stack, i64 %i
-  store volatile i8 -1, ptr %place
-  %following = add i64 %i, 1
-  %more = icmp ult i64 %following, 600000
-  br i1 %more, label %next, label %end
-end:
-  ret void
-}
-attributes #0 = { "no-builtins" }
-"""
-
-
-def poisoned(spec, queries, keys):
-    """Whether the answer is the same, and finite, where NaN lie on the stack."""
-    arrays, dims = numbers(spec, queries, keys), sizes(queries, keys)
-    (wanted,), _ = run(spec, arrays, dims, ARCH)
-    poison, _memory = native.place(
-        flatten(cpu.to_object(POISON, MACHINES["x86-64-v3"]), cpu.SYMBOL)
-    )
-    poison(None, None, 0, 0)
-    (found,), _ = run(spec, arrays, dims, ARCH)
-    return found.tobytes() == wanted.tobytes() and np.isfinite(found.astype(np.float32)).all()
-
-
 def test_the_stack_may_hold_anything():
     for queries, keys in ((5, 20), (40, 33)):
-        assert poisoned(tiled(), queries, keys)
+        assert stands_poison(tiled(), queries, keys)
 
 
 def test_values_that_are_not_cleared_are_seen(monkeypatch):
     native.load.cache_clear()
     monkeypatch.setattr(splits, "clear_values", lambda *arguments: None)
-    assert not poisoned(tiled(), 5, 20)
+    assert not stands_poison(tiled(), 5, 20)
     native.load.cache_clear()
 
 

@@ -11,10 +11,15 @@ from attention_specs import attention, sizes
 from native import check, run
 from prefetches import lines_asked_for
 from reference import shape
-from test_amx_attention import POISON
+from tiled_attention import (
+    ARCH,
+    MASKS,
+    check_a_query_without_keys,
+    check_capped,
+    numbers,
+    stands_poison,
+)
 
-from heddle.graph.compiler.codegen import cpu
-from heddle.graph.compiler.codegen.image import flatten
 from heddle.kernels.cpu import attention as kernel
 from heddle.kernels.cpu.amx import attention_parts, strip
 from heddle.kernels.cpu.flash import block, ragged, splits
@@ -23,7 +28,6 @@ from heddle.kernels.spec import Operand
 
 pytestmark = pytest.mark.usefixtures("products")
 
-ARCH = "sapphirerapids"
 MACHINE = MACHINES[ARCH]
 LEAST_SPLIT = kernel.least_split
 
@@ -101,20 +105,10 @@ def test_the_least_number_as_a_mask():
     least_masks.check(found, arrays)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"causal": True, "window": 30},
-        {"mask": Operand("bool", ("d0", "d1"))},
-        {"mask": Operand("float32", ("d1",))},
-    ],
-    ids=["window", "bool", "float32"],
-)
-def test_capped_scores(options):
+@pytest.mark.parametrize("name", MASKS)
+def test_capped_scores(name):
     """The mask comes after the cap."""
-    spec = tiled(softcap=2.0, **options)
-    query, *others = numbers(spec, 40, 70)
-    close(spec, 40, 70, [query * query.dtype.type(4), *others])
+    check_capped(tiled(softcap=2.0, **MASKS[name]), close)
 
 
 def test_batches_of_grouped_heads():
@@ -122,13 +116,7 @@ def test_batches_of_grouped_heads():
 
 
 def test_a_query_without_keys_gives_zeros():
-    spec = tiled(mask=Operand("bool", ("d0", "d1")))
-    arrays = numbers(spec, 20, 70)
-    arrays[3] = np.ones((20, 70), bool)
-    arrays[3][3] = False
-    (got,) = close(spec, 20, 70, arrays)
-    assert not got[0, 0, 3].any()
-    assert got[0, 0, 4].all()
+    check_a_query_without_keys(tiled(mask=Operand("bool", ("d0", "d1"))), 70, close)
 
 
 def test_scores_far_apart():
@@ -231,23 +219,9 @@ def test_ragged_numbers_that_have_no_parts():
     assert not np.isfinite(found[:, 2:]).all()
 
 
-def numbers(spec, queries, keys):
-    rng, dims = np.random.default_rng(0), sizes(queries, keys)
-    return [native.random(rng, shape(o.shape, dims), o.dtype) for o in spec.inputs]
-
-
 @pytest.mark.parametrize(("queries", "keys"), [(5, 20), (40, 33)])
 def test_the_stack_may_hold_anything(queries, keys):
-    spec, dims = tiled(), sizes(queries, keys)
-    arrays = numbers(spec, queries, keys)
-    (wanted,), _ = run(spec, arrays, dims, ARCH)
-    poison, _memory = native.place(
-        flatten(cpu.to_object(POISON, MACHINES["x86-64-v3"]), cpu.SYMBOL)
-    )
-    poison(None, None, 0, 0)
-    (found,), _ = run(spec, arrays, dims, ARCH)
-    assert found.tobytes() == wanted.tobytes()
-    assert np.isfinite(found).all()
+    assert stands_poison(tiled(), queries, keys)
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(40, 20), (100, 150)])
