@@ -9,7 +9,9 @@ if str(Path(__file__).parent) not in sys.path:
 
 import cuda_harness
 
+from heddle.kernels.cuda.flash import split
 from heddle.kernels.mlir import context, ir
+from heddle.kernels.registry import MACHINES
 
 
 @pytest.fixture(autouse=True)
@@ -22,3 +24,16 @@ def in_a_context():
     """For a test that builds operations itself."""
     with context(), ir.Location.unknown():
         yield
+
+
+@pytest.fixture
+def on_hopper(monkeypatch):
+    """Kernels are those of sm_90a, unless a call says otherwise."""
+    monkeypatch.setattr(cuda_harness, "MACHINE", MACHINES["sm_90a"])
+
+
+@pytest.fixture
+def short_parts(monkeypatch):
+    """Parts of one stage of 64 keys, as far as eight of them for all sequences go."""
+    monkeypatch.setattr(split, "LEAST", 1)
+    monkeypatch.setattr(split, "BLOCKS", 8)

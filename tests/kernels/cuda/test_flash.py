@@ -9,14 +9,13 @@ import pytest
 from assembler import check_no_spills, needs_assembler
 from cuda_harness import run_call
 from emulator.memory import EmulatorError
+from flash_answers import ROUNDING
 from reference import numpy_dtype
 
 from heddle.kernels.cuda import _block
 from heddle.kernels.cuda.flash import stages
 from heddle.kernels.cuda.products import mma
 from heddle.kernels.spec import Spec
-
-ROUNDING = {"bfloat16": 2.0**-9, "float16": 2.0**-12}
 
 
 def attention(dtype, size, heads=(4, 2), mask=None, **attrs) -> Spec:

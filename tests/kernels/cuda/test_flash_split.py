@@ -7,7 +7,8 @@ import ragged_batches as ragged
 from assembler import check_no_spills, needs_assembler
 from cuda_harness import run_call, turned
 from emulator.memory import EmulatorError
-from reference import evaluate, size
+from flash_answers import check_ragged
+from reference import size
 from test_flash import arrays_for, attention, check, in_float64
 
 from heddle.kernels.cuda import _handover
@@ -15,20 +16,11 @@ from heddle.kernels.cuda.flash import split
 from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Spec
 
-ROUNDING = {"bfloat16": 2.0**-9, "float16": 2.0**-12}
-
 
 def known(spec, queries: int, keys: int):
     """`spec` with its dims `d0` and `d1` known at compile time."""
     text = spec.to_json().replace('"d0"', str(queries)).replace('"d1"', str(keys))
     return Spec.from_json(text)
-
-
-@pytest.fixture
-def short(monkeypatch):
-    """Parts of one stage of 64 keys, as far as eight of them for all sequences go."""
-    monkeypatch.setattr(split, "LEAST", 1)
-    monkeypatch.setattr(split, "BLOCKS", 8)
 
 
 RAGGED = {
@@ -47,17 +39,8 @@ RAGGED = {
 }
 
 
-def check_ragged(spec, dims, arrays):
-    (found,), status = run_call(spec, arrays, dims)
-    assert status == [0, 0, 0, 0]
-    wanted = evaluate(spec, dims, arrays)[0].astype(np.float64)
-    largest = np.nanmax(np.abs(arrays[2].astype(np.float64)))
-    error = np.max(np.abs(found.astype(np.float64) - wanted)) / largest
-    assert error <= 3 * ROUNDING[spec.result.dtype] + 2**-16
-
-
 @pytest.mark.parametrize("name", RAGGED)
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("short_parts")
 def test_ragged(name):
     spec, rows = RAGGED[name]
     dims, arrays = ragged.batch(spec, *rows)
@@ -102,7 +85,7 @@ DENSE = {
 
 
 @pytest.mark.parametrize("name", DENSE)
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("short_parts")
 def test_dense(name):
     spec, sizes = DENSE[name]
     dims = dict(zip(("d0", "d1"), sizes, strict=True))
@@ -121,7 +104,7 @@ def of_one_row():
     return spec, [query * 0, keys, values], dims
 
 
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("short_parts")
 def test_it_does_not_matter_who_is_last(monkeypatch):
     (first,), _ = run_call(*of_one_row())
     turned(monkeypatch)
@@ -129,7 +112,7 @@ def test_it_does_not_matter_who_is_last(monkeypatch):
     np.testing.assert_array_equal(first, second)
 
 
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("short_parts")
 def test_a_sum_that_begins_with_ones_own_part_depends_on_who_is_last(monkeypatch):
     total, in_order = split._Slots.total, _handover.in_order
 
@@ -174,7 +157,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("short_parts")
 def test_a_mistake_is_caught(monkeypatch, name):
     module, function, planted, message = MISTAKES[name]
     monkeypatch.setattr(module, function, planted)
@@ -182,7 +165,7 @@ def test_a_mistake_is_caught(monkeypatch, name):
         run_call(*of_one_row())
 
 
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("short_parts")
 def test_a_counter_that_is_not_reset_is_caught(monkeypatch):
     monkeypatch.setattr(_handover, "reset", nothing)
     with pytest.raises(AssertionError, match="counters are left as zeros"):

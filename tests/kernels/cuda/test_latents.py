@@ -7,13 +7,13 @@ import pytest
 import ragged_batches as ragged
 from cuda_harness import run_call, turned
 from emulator.memory import EmulatorError
+from flash_answers import check_rounded
 from reference import evaluate, size
 
 from heddle.kernels.cuda import _handover
 from heddle.kernels.cuda.flash import latents, split
 from heddle.kernels.registry import MACHINES, find
 
-ROUNDING = {"bfloat16": 2.0**-9, "float16": 2.0**-12}
 PAGED, RAGGED = "paged_attention", "ragged_attention"
 
 
@@ -43,13 +43,11 @@ CASES = {
 
 def check(spec, dims, arrays, shift=0):
     """The result, off float64 by less than the rounding of shares and of results."""
-    largest = np.nanmax(np.abs(arrays[1].astype(np.float64)))
-    wanted = evaluate(spec, dims, arrays)[0].astype(np.float64)
+    (wanted,) = evaluate(spec, dims, arrays)
     arrays[2] = np.full_like(arrays[2], np.nan)  # Values are not read, but as keys.
     (found,), status = run_call(spec, arrays, dims, shift)
     assert status == [0, 0, 0, 0]
-    error = np.max(np.abs(found.astype(np.float64) - wanted)) / largest
-    assert error <= 3 * ROUNDING[spec.result.dtype] + 2**-16
+    check_rounded(found, wanted, spec.result.dtype, arrays[1])
     return found
 
 
@@ -89,13 +87,6 @@ def test_what_is_wrong_is_reported():
         assert run_call(spec, arrays, dims)[1] == status
 
 
-@pytest.fixture
-def short(monkeypatch):
-    """Parts of one stage of 64 keys, as far as eight of them for all sequences go."""
-    monkeypatch.setattr(split, "LEAST", 1)
-    monkeypatch.setattr(split, "BLOCKS", 8)
-
-
 SPLIT = {
     "few rows": (attention(PAGED), ([1, 2, 30], [300, 70, 30])),
     "some rows": (attention(PAGED, "float16"), ([7, 1], [300, 40])),
@@ -106,13 +97,13 @@ SPLIT = {
 
 
 @pytest.mark.parametrize("name", SPLIT)
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("short_parts")
 def test_split_keys(name):
     spec, rows = SPLIT[name]
     check(spec, *ragged.batch(spec, *rows))
 
 
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("short_parts")
 def test_a_sequence_has_a_bounded_number_of_parts(monkeypatch):
     """Two of its three stages are one part then, and there is a block less."""
     monkeypatch.setattr(latents, "PARTS", {16: 2})
@@ -124,7 +115,7 @@ def test_a_sequence_has_a_bounded_number_of_parts(monkeypatch):
 
 
 @pytest.mark.parametrize("heads", [4, 64])
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("short_parts")
 def test_it_does_not_matter_who_is_last(monkeypatch, heads):
     spec = attention(PAGED, heads=heads)
     dims, arrays = ragged.batch(spec, [1], [200])
@@ -152,7 +143,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("heads", [4, 64])
 @pytest.mark.parametrize("name", MISTAKES)
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("short_parts")
 def test_a_mistake_is_caught(monkeypatch, name, heads):
     module, what, planted, message = MISTAKES[name]
     monkeypatch.setattr(module, what, planted)

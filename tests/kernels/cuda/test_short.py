@@ -16,10 +16,7 @@ from heddle.kernels.cuda.products import by_rows, mma
 from heddle.kernels.cuda.warpgroup import short_plan, tma
 from heddle.kernels.registry import MACHINES, find
 
-
-@pytest.fixture(autouse=True)
-def on_hopper(monkeypatch):
-    monkeypatch.setattr(cuda_harness, "MACHINE", HOPPER)
+pytestmark = pytest.mark.usefixtures("on_hopper")
 
 
 def some(spec):

@@ -23,13 +23,10 @@ from heddle.kernels.tuning import forced
 from heddle.pipelines.cli import disassembly
 from heddle.runtime.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("on_hopper")
+
 SHARED = 227 * 1024  # Of a block.
 TOTAL = partial_sums.Meeting.total
-
-
-@pytest.fixture(autouse=True)
-def on_hopper(monkeypatch):
-    monkeypatch.setattr(cuda_harness, "MACHINE", HOPPER)
 
 
 RESULTS = {

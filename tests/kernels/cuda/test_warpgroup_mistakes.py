@@ -2,12 +2,11 @@
 
 from dataclasses import replace
 
-import cuda_harness
 import pytest
 from emulator.memory import EmulatorError
 from test_kernels import check
 from test_tensor_cores import quantized
-from warpgroup_cases import HOPPER, columns, cut_into_pieces, product
+from warpgroup_cases import columns, cut_into_pieces, product
 
 from heddle.kernels.cuda import _handover
 from heddle.kernels.cuda.products import staging, weight_words
@@ -15,10 +14,7 @@ from heddle.kernels.cuda.warpgroup import instructions as warpgroup
 from heddle.kernels.cuda.warpgroup import product as warpgroup_product
 from heddle.kernels.cuda.warpgroup import result, scaled, tma
 
-
-@pytest.fixture(autouse=True)
-def on_hopper(monkeypatch):
-    monkeypatch.setattr(cuda_harness, "MACHINE", HOPPER)
+pytestmark = pytest.mark.usefixtures("on_hopper")
 
 
 Turn, Ring, WayOut = warpgroup.Turn, warpgroup.Ring, result.WayOut

@@ -2,7 +2,6 @@
 
 import re
 
-import cuda_harness
 import pytest
 from test_kernels import check
 from test_tensor_cores import body, quantized
@@ -14,10 +13,7 @@ from heddle.graph.compiler.codegen.cuda import to_ptx
 from heddle.kernels.cuda.warpgroup import plan as warpgroup_plan
 from heddle.kernels.registry import find
 
-
-@pytest.fixture(autouse=True)
-def on_hopper(monkeypatch):
-    monkeypatch.setattr(cuda_harness, "MACHINE", HOPPER)
+pytestmark = pytest.mark.usefixtures("on_hopper")
 
 
 def few(spec):

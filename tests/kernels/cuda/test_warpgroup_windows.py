@@ -2,7 +2,6 @@
 
 import re
 
-import cuda_harness
 import pytest
 import wgmma_registers
 from assembler import needs_ptxas
@@ -17,12 +16,9 @@ from heddle.kernels.cuda.products import mma
 from heddle.kernels.cuda.warpgroup import instructions, plan, tma, windows
 from heddle.pipelines.cli import disassembly
 
+pytestmark = pytest.mark.usefixtures("on_hopper")
+
 SAME = (1, 1, 1, 1)
-
-
-@pytest.fixture(autouse=True)
-def on_hopper(monkeypatch):
-    monkeypatch.setattr(cuda_harness, "MACHINE", HOPPER)
 
 
 def by_wgmma(spec):
