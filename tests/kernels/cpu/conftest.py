@@ -21,3 +21,13 @@ def products(monkeypatch):
             pass
 
     monkeypatch.setattr(amx_emulation, "products", Products())
+
+
+@pytest.fixture
+def emitted_anew():
+    """For a test that changes how kernels are emitted: no other one meets its code."""
+    import native
+
+    native.load.cache_clear()
+    yield
+    native.load.cache_clear()

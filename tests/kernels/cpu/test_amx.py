@@ -104,26 +104,24 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.usefixtures("emitted_anew")
 def test_mistakes_do_not_pass(name, monkeypatch):
     """A wrong stride, rows that no tile has, and a panel that is read beyond its end."""
     place, value, message = MISTAKES[name]
-    native.load.cache_clear()
     monkeypatch.setattr(place, name, value)
     with pytest.raises(AssertionError, match=message):
         exact(product("bfloat16", 40, 70, 40))
-    native.load.cache_clear()
 
 
 @pytest.mark.parametrize(("chunk", "stays"), [(products.CHUNK, True), (2 * products.CHUNK, False)])
+@pytest.mark.usefixtures("emitted_anew")
 def test_a_panel_stays_in_the_first_cache(chunk, stays, monkeypatch):
     """A product takes half a tile of a panel, 8 lines, once for all four pairs of tiles of rows."""
-    native.load.cache_clear()
     monkeypatch.setattr(products, "CHUNK", chunk)
     spec = product("bfloat16", 128, 1024, 64)
     run(spec, numbers(spec, {}), arch=ARCH)
     missed = cache_model.misses(amx_emulation.rows_touched) / len(amx_emulation.products)
     assert (missed < 4) == stays
-    native.load.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import amx_emulation
 import cache_model
 import least_masks
 import machine_code
-import native
 import numpy as np
 import pytest
 import ragged_batches
@@ -48,11 +47,10 @@ def test_lengths(queries, keys):
     close(tiled(), queries, keys)
 
 
+@pytest.mark.usefixtures("emitted_anew")
 def test_more_keys_than_the_stack_holds(monkeypatch):
-    native.load.cache_clear()
     monkeypatch.setattr(flash_block, "TILED_STACK", 2 * 64 * 256)
     close(tiled(64, causal=True, window=200), 50, 290)
-    native.load.cache_clear()
 
 
 @pytest.mark.parametrize(("size", "window"), [(64, 0), (96, 40), (128, 0)])
@@ -142,11 +140,10 @@ def test_the_stack_may_hold_anything():
         assert stands_poison(tiled(), queries, keys)
 
 
+@pytest.mark.usefixtures("emitted_anew")
 def test_values_that_are_not_cleared_are_seen(monkeypatch):
-    native.load.cache_clear()
     monkeypatch.setattr(splits, "clear_values", lambda *arguments: None)
     assert not stands_poison(tiled(), 5, 20)
-    native.load.cache_clear()
 
 
 load, narrowed, turn_keys = strip.load, _bfloat16.narrowed, reads.turn_keys
@@ -173,14 +170,13 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.usefixtures("emitted_anew")
 def test_mistakes_do_not_pass(name, monkeypatch):
     """A wrong stride, keys in the wrong order, rows that no tile has, pairs the other way round."""
     place, value, message = MISTAKES[name]
-    native.load.cache_clear()
     monkeypatch.setattr(place, name, value)
     with pytest.raises(AssertionError, match=message):
         close(tiled(), 40, 64)
-    native.load.cache_clear()
 
 
 def test_what_has_tiles():
@@ -197,16 +193,15 @@ def test_what_has_tiles():
 
 
 @pytest.mark.parametrize("stays", [True, False])
+@pytest.mark.usefixtures("emitted_anew")
 def test_a_strip_stays_in_the_first_cache(stays, monkeypatch):
     """Keys and values, which go past it, would be 64 lines for each tile of scores."""
-    native.load.cache_clear()
     spec = tiled(128, queries=64, keys=192)
     if not stays:
         monkeypatch.setattr(strip, "load", lambda *at, streamed=False: load(*at))
     run(spec, numbers(spec, 64, 192), arch=ARCH)
     missed = cache_model.misses(amx_emulation.rows_touched) / (64 * 192 // 16**2)
     assert (missed < 32) == stays
-    native.load.cache_clear()
 
 
 @pytest.mark.parametrize("size", [64, 128])

@@ -43,14 +43,6 @@ def few_are_split():
     native.load.cache_clear()
 
 
-@pytest.fixture
-def emitted_anew():
-    """For a test that changes how kernels are emitted."""
-    native.load.cache_clear()
-    yield
-    native.load.cache_clear()
-
-
 def tiled(size=32, **options):
     return attention("float32", **{"batch": 1, "heads": 1, "key_heads": 1, "size": size} | options)
 
@@ -69,7 +61,8 @@ def test_lengths(queries, keys):
     close(tiled(), queries, keys)
 
 
-def test_more_keys_than_the_stack_holds(monkeypatch, emitted_anew):
+@pytest.mark.usefixtures("emitted_anew")
+def test_more_keys_than_the_stack_holds(monkeypatch):
     monkeypatch.setattr(block, "TILED_STACK", 3 * 2 * 32 * 256)
     close(tiled(64, causal=True, window=90), 80, 200)
 
@@ -247,7 +240,8 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_do_not_pass(name, monkeypatch, emitted_anew):
+@pytest.mark.usefixtures("emitted_anew")
+def test_mistakes_do_not_pass(name, monkeypatch):
     """A wrong stride, pairs the other way round, a wrong part, a product that is left out."""
     place, value = MISTAKES[name]
     monkeypatch.setattr(place, name, value)
@@ -255,7 +249,8 @@ def test_mistakes_do_not_pass(name, monkeypatch, emitted_anew):
         check(tiled(), sizes(40, 64), None, ARCH, rtol=1e-7, atol=3e-7)
 
 
-def test_few_queries_or_keys_are_multiplied_on_vectors(monkeypatch, emitted_anew):
+@pytest.mark.usefixtures("emitted_anew")
+def test_few_queries_or_keys_are_multiplied_on_vectors(monkeypatch):
     """Also where it is known only at run time how many there are."""
     monkeypatch.setattr(kernel, "least_split", LEAST_SPLIT)
     for queries, keys in ((40, 300), (300, 40)):

@@ -195,9 +195,8 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.usefixtures("emitted_anew")
 def test_mistakes_do_not_pass(name, monkeypatch):
-    native.load.cache_clear()
     monkeypatch.setattr(*MISTAKES[name])
     with pytest.raises(AssertionError, match="Not equal to tolerance"):
         close(attention(), [1], [45])
-    native.load.cache_clear()

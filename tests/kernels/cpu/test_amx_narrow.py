@@ -3,7 +3,6 @@
 import amx_emulation
 import cache_model
 import machine_code
-import native
 import numpy as np
 import pytest
 from native import run
@@ -92,12 +91,11 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.usefixtures("emitted_anew")
 def test_mistakes_do_not_pass(name, monkeypatch):
-    native.load.cache_clear()
     monkeypatch.setattr(*MISTAKES[name])
     with pytest.raises(AssertionError):
         close(tiled("float8_e4m3fn", 40, 256, 32), arch=ARCH)
-    native.load.cache_clear()
 
 
 FEW_MISTAKES = {
@@ -107,24 +105,22 @@ FEW_MISTAKES = {
 
 
 @pytest.mark.parametrize("name", FEW_MISTAKES)
+@pytest.mark.usefixtures("emitted_anew")
 def test_mistakes_with_few_rows_do_not_pass(name, monkeypatch):
-    native.load.cache_clear()
     monkeypatch.setattr(*FEW_MISTAKES[name])
     with pytest.raises(AssertionError):
         close(tiled("float8_e4m3fn", 8, 256, 32), arch=ARCH)
-    native.load.cache_clear()
 
 
 @pytest.mark.parametrize(("chunk", "stays"), [(narrow.CHUNK, True), (4 * narrow.CHUNK, False)])
+@pytest.mark.usefixtures("emitted_anew")
 def test_rows_stay_in_the_first_cache(chunk, stays, monkeypatch):
     """Of 64 rows 16 KiB lie on the stack, and of two panels 8 each."""
-    native.load.cache_clear()
     monkeypatch.setattr(narrow, "CHUNK", chunk)
     spec = tiled("int8", 64, 512, 64, group=128)
     run(spec, numbers(spec, {}), arch=ARCH)
     missed = cache_model.misses(amx_emulation.rows_touched) / len(amx_emulation.products)
     assert (missed < 6) == stays
-    native.load.cache_clear()
 
 
 @pytest.mark.parametrize("group", [32, 128])

@@ -4,7 +4,6 @@ import re
 
 import amx_emulation
 import machine_code
-import native
 import numpy as np
 import pytest
 import ragged_batches as ragged
@@ -145,11 +144,10 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.usefixtures("emitted_anew")
 def test_mistakes_do_not_pass(name, monkeypatch):
     """Keys of the wrong pair, a column in the sum of another, a side multiplied by itself."""
     place, value = MISTAKES[name]
-    native.load.cache_clear()
     monkeypatch.setattr(place, name, value)
     with pytest.raises(AssertionError, match="Not equal to tolerance"):
         ragged_tiles.close(latents(), [9], [45])
-    native.load.cache_clear()

@@ -15,12 +15,9 @@ NORM = (("epsilon", 1e-5),)
 
 
 @pytest.fixture
-def everything_is_large(monkeypatch):
+def everything_is_large(monkeypatch, emitted_anew):
     monkeypatch.setattr(stream, "LARGE", 1)
-    native.load.cache_clear()
     assert "nontemporal" in text(cast("int32", "float32", (64,)))
-    yield
-    native.load.cache_clear()
 
 
 def cast(source: str, target: str, shape) -> Spec:
