@@ -109,7 +109,7 @@ def vector_heads(group: int, lanes: int) -> int:
     return lanes // group
 
 
-def part_size(keys: Size, step: int = STEP) -> Size:
+def part_size(keys: Size, step: int) -> Size:
     """Keys of each part of a row whose tokens see `keys`: parts are of nearly one size.
 
     They are multiples of `step`.

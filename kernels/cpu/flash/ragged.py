@@ -69,7 +69,7 @@ def emit_ragged(
     tiled = machine.tiles and (fills_tiles(spec) or split)
     if tiled:
         parts = PARTS[spec.operands[0].dtype] if split else 1
-        in_tiles = block_of(spec, machine, TILED_KEYS, tiled, parts)
+        in_tiles = block_of(spec, machine, TILED_KEYS, tiled=True, split=parts)
         places_in_tiles = Places.make(frame, in_tiles, keys)
     decode = Decode.make(frame, block, keys, seen)
     spans = RowSpans(frame, report, QUERY_OFFSETS, frame.size(spec.operands[0].shape[0]))

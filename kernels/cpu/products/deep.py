@@ -78,7 +78,7 @@ class _Runs:
                 put_on_stack(self._frame, rows, start * self._group, limit, self._left, ROW)
                 for panel in emit.loop(begin, end):
                     sums = memory.at(self._sums, (panel - begin) * (BLOCK * self._size), "int8")
-                    following = self._following(panel, begin, end, start)
+                    following = self._following(panel, begin, end)
                     block = self._tasks.block(rows, panel)
                     add = self._adding(self._reader(start), following)
                     panels.add_stretch(self._tasks, block, sums, start, stop, self._steps, add)
@@ -93,7 +93,7 @@ class _Runs:
 
         return left
 
-    def _following(self, panel: Size, begin: Size, end: Size, start: Size) -> Size:
+    def _following(self, panel: Size, begin: Size, end: Size) -> Size:
         """Bytes from a chunk of a panel to what is multiplied next.
 
         The same chunk of the next panel, or the next one of the run's first.

@@ -110,7 +110,7 @@ class _Nibbles:
 
     def pairs(self, number: int) -> list[Any]:
         """Pair `number` along k of each column, as bfloat16 in words of 32 bits."""
-        halves = [_lanes_of(16, word) for word in self._row]
+        halves = [_halves_of(word) for word in self._row]
         return [_looked_up_halves(half >> (4 * number) if number else half) for half in halves]
 
 
@@ -166,7 +166,7 @@ def _by_sums(words: Any, byte: int) -> Any:
 
 def _joined(first: Any, second: Any) -> Any:
     """Integers in float32, which are bfloat16 in its upper half, as pairs of those."""
-    low, high = (_lanes_of(16, value) for value in (first, second))
+    low, high = (_halves_of(value) for value in (first, second))
     count = emit.lanes_of(low)
     order = [i // 2 * 2 + 1 + (i % 2) * count for i in range(count)]
     return crosslane.shuffle(low, high, order)
@@ -178,10 +178,9 @@ def _joined_by_shifts(first: Any, second: Any) -> Any:
     return low >> 16 | high
 
 
-def _lanes_of(bits: int, value: Any) -> Any:
-    """The lanes of 32 bits as integers of fewer."""
-    lanes = emit.lanes_of(value) * 32 // bits
-    return vector.bitcast(emit.widen(emit.integer(bits), lanes), value)
+def _halves_of(value: Any) -> Any:
+    """The lanes of 32 bits as integers of 16."""
+    return vector.bitcast(emit.widen(emit.integer(16), 2 * emit.lanes_of(value)), value)
 
 
 def _looked_up(numbers: Any) -> Any:

@@ -48,7 +48,7 @@ class Results:
                 with nullcontext() if number or past is None else emit.when(past ^ 1):
                     _ask(*wanted, first)
 
-    def ask_strip(self, strip: Strip, complete: Any = True, read: bool = False) -> None:
+    def ask_strip(self, strip: Strip, complete: Any, read: bool = False) -> None:
         """Prefetches the lines of the panel that `write_strip` will fill, or `read` as well.
 
         Strip by strip: the rows of a block may lie so far apart that they share a few sets of the
@@ -61,7 +61,7 @@ class Results:
         bottom = block.height if bottom is None else bottom
         self._write(block, sums, top, bottom, range(0, PANEL, self.lanes))
 
-    def write_strip(self, strip: Strip, sums: Any, complete: Any = True) -> None:
+    def write_strip(self, strip: Strip, sums: Any, complete: Any) -> None:
         """Writes a strip of its block's sums through the epilogue, if they are `complete`."""
         parts = range(strip.part, strip.part + 2 * self.lanes, self.lanes)
         self._write(strip.block, sums, strip.top, _bottom(strip, complete), parts)

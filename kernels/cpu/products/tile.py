@@ -70,8 +70,8 @@ def add_products(
     stop: Size,
     left_at: Callable[[int, Any], Any],
     right_at: Callable[[Any], Sequence[Any]],
-    together: int = 1,
-    add: Add = emit.fma,
+    together: int,
+    add: Add,
     copies: int | None = None,
     ask: Callable[[Any], None] | None = None,
 ) -> list[Any]:
