@@ -8,31 +8,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import crosslane, emit, memory, sizes
+from heddle.kernels.arguments import Arguments
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
-from heddle.kernels.spec import Body, Expr, Spec
+from heddle.kernels.spec import Body, Spec
 
 arith, llvm = dialect("arith"), dialect("llvm")
 
 
 @dataclass(frozen=True)
-class Frame:
-    """What the emitted function was given.
+class Frame(Arguments):
+    """What the emitted function was given: its tasks go from `first` to `last - 1`.
 
-    `inputs` and `outputs` are the pointers of `Spec.inputs` and `Spec.written`; `workspace`,
-    `counters` and `status` are others, each None where the kernel takes none. `buffers` is where
-    they all are.
+    `buffers` is where all pointers are.
     """
 
-    spec: Spec
-    machine: Machine
-    dims: dict[str, Any]
-    inputs: list[Any]
-    outputs: list[Any]
-    workspace: Any
-    counters: Any
-    status: Any
     first: Any
     last: Any
     buffers: Any
@@ -40,14 +31,6 @@ class Frame:
     def pointers(self, number: Size, count: int) -> list[Any]:
         """Those of `count` buffers from `number` on, which may be known at run time alone."""
         return [_item(self.buffers, number + i, emit.pointer_type()) for i in range(count)]
-
-    def size(self, expr: Expr) -> Size:
-        """The value of a size: an int where it is static."""
-        return sizes.evaluate(expr, self.dims)
-
-    def shape(self, shape: Sequence[Expr]) -> tuple[Size, ...]:
-        """The values of a shape."""
-        return tuple(self.size(expr) for expr in shape)
 
 
 def frame(spec: Spec, machine: Machine, checks: bool = False, scratch: bool = False) -> Frame:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from heddle.kernels import bodies, broadcast, convert, emit, memory, sizes
+from heddle.kernels.arguments import Arguments
 from heddle.kernels.cuda import _block, _overlap
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.registry import AHEAD, Machine, find
@@ -28,36 +29,18 @@ _MOST_BLOCKS = 4096  # Of a kernel whose threads take several vectors each: fill
 
 
 @dataclass(frozen=True)
-class Frame:
+class Frame(Arguments):
     """What the emitted function was given.
 
     Attributes:
-        inputs, outputs: Pointers, in the order of `Spec.buffers`.
-        workspace, counters, status: Pointers, each None where the kernel takes none.
         tensor_maps: Pointers to those of the launch on this machine.
         ahead: Whether its threads have yet to wait for the kernels in front.
         late: Whether they have yet to say that the next one may start.
     """
 
-    spec: Spec
-    machine: Machine
-    dims: dict[str, Any]
-    inputs: list[Any]
-    outputs: list[Any]
-    workspace: Any
-    counters: Any
-    status: Any
     tensor_maps: list[Any]
     ahead: bool = False
     late: bool = False
-
-    def size(self, expr: Expr) -> Size:
-        """The value of a size: an int where it is static."""
-        return sizes.evaluate(expr, self.dims)
-
-    def shape(self, shape: Sequence[Expr]) -> tuple[Size, ...]:
-        """The values of a shape."""
-        return tuple(self.size(expr) for expr in shape)
 
     def reader(self, number: int) -> Reader:
         """Operand `number` as the root sees it: a buffer, or computed by the prologue.
