@@ -115,11 +115,16 @@ def unsupported(body: Body | None) -> str | None:
     return None
 
 
+def unsupported_in(spec: Spec) -> str | None:
+    """Why a kernel of every dtype and body does not take `spec`, or None."""
+    return unsupported(spec.prologue) or unsupported(spec.epilogue)
+
+
 def of_numbers(spec: Spec, what: str) -> str | None:
     """Why a kernel that finds `what` of numbers, with any body, does not take `spec`, or None."""
     if spec.operands[0].dtype == "bool":
         return f"no {what} of bool"
-    return unsupported(spec.prologue) or unsupported(spec.epilogue)
+    return unsupported_in(spec)
 
 
 def maximum(dtype: str, a: Any, b: Any) -> Any:

@@ -245,4 +245,4 @@ def unsupported(spec: Spec) -> str | None:
     """Why a kernel of rows of floats does not take `spec`, or None."""
     if not emit.is_float(spec.operands[0].dtype):
         return f"wanted floats, got {spec.operands[0].dtype}"
-    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
+    return bodies.unsupported_in(spec)

@@ -94,7 +94,7 @@ def supports(spec: Spec) -> str | None:
     dtype, kind = spec.operands[0].dtype, spec.attr("kind")
     if dtype == "bool" or (kind == "mean" and not emit.is_float(dtype)):
         return f"no {kind} of {dtype}"
-    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
+    return bodies.unsupported_in(spec)
 
 
 KERNEL = Kernel("reduce", "cpu", emit_reduce, launch, supports, split=split)

@@ -18,7 +18,7 @@ from heddle.kernels.cuda import _block, _overlap
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.registry import AHEAD, Machine, find
 from heddle.kernels.sizes import Size
-from heddle.kernels.spec import Body, Expr, Operand, Spec, fold, product
+from heddle.kernels.spec import Body, Expr, Launch, Operand, Spec, fold, product
 
 llvm = dialect("llvm")
 
@@ -301,3 +301,10 @@ def sweep_grid(shape: Sequence[Expr]) -> tuple[Expr, Expr, Expr]:
     """The grid of a kernel that sweeps `shape`."""
     wanted = fold("ceildiv", product(tuple(shape)), 4 * THREADS)
     return fold("max", 1, fold("min", wanted, _MOST_BLOCKS)), 1, 1
+
+
+def sweep_launch(spec: Spec) -> Launch:
+    """That of a kernel that sweeps its result and moves it: a few elements in each thread."""
+    shape = spec.result.shape
+    work = fold("mul", product(shape), 2 + bodies.work(spec.epilogue))
+    return Launch(sweep_grid(shape), work, (THREADS, 1, 1))

@@ -39,7 +39,7 @@ def supports_floats(spec: Spec) -> str | None:
     """The floating dtypes, with any body."""
     if not emit.is_float(spec.result.dtype):
         return f"{spec.op} of {spec.result.dtype}"
-    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
+    return bodies.unsupported_in(spec)
 
 
 class Rows:

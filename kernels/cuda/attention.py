@@ -272,7 +272,7 @@ def supports(spec: Spec) -> str | None:
     size = _Shape.of(spec).size
     if not isinstance(size, int) or not 1 <= size <= _LARGEST_HEAD:
         return f"attention of head size {size}, which is not a number from 1 to {_LARGEST_HEAD}"
-    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
+    return bodies.unsupported_in(spec)
 
 
 KERNEL = Kernel(

@@ -6,7 +6,7 @@ from heddle.kernels import bodies, memory, sizes
 from heddle.kernels.cuda import _frame
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
-from heddle.kernels.spec import Launch, Spec, fold, product
+from heddle.kernels.spec import Spec, product
 
 
 def emit_concat(spec: Spec, machine: Machine) -> None:
@@ -31,16 +31,4 @@ def emit_concat(spec: Spec, machine: Machine) -> None:
     _frame.in_vectors(frame, inputs, widths, body)
 
 
-def launch(spec: Spec) -> Launch:
-    """Blocks enough for four elements in each thread."""
-    shape = spec.result.shape
-    work = fold("mul", product(shape), 2 + bodies.work(spec.epilogue))
-    return Launch(_frame.sweep_grid(shape), work, (_frame.THREADS, 1, 1))
-
-
-def supports(spec: Spec) -> str | None:
-    """Every dtype and body."""
-    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
-
-
-KERNEL = Kernel("concat", "cuda", emit_concat, launch, supports)
+KERNEL = Kernel("concat", "cuda", emit_concat, _frame.sweep_launch, bodies.unsupported_in)

@@ -19,7 +19,7 @@ def supports(spec: Spec) -> str | None:
     a, b = (operand.dtype for operand in spec.operands)
     if a not in FLOAT8 or b not in FLOAT8:
         return f"float8_matmul of {a} by {b}"
-    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
+    return bodies.unsupported_in(spec)
 
 
 KERNEL = Kernel(

@@ -13,7 +13,7 @@ from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.row_spans import out_of_range
 from heddle.kernels.sizes import Size
-from heddle.kernels.spec import Launch, Spec, fold, product
+from heddle.kernels.spec import Spec, product
 
 llvm = dialect("llvm")
 
@@ -57,18 +57,11 @@ def report(status: Any, index: Size, limit: Size, code: int, before: Any = None)
             memory.store(before, status, 3, "int64")
 
 
-def launch(spec: Spec) -> Launch:
-    """Blocks enough for four elements in each thread."""
-    shape = spec.result.shape
-    work = fold("mul", product(shape), 2 + bodies.work(spec.epilogue))
-    return Launch(_frame.sweep_grid(shape), work, (_frame.THREADS, 1, 1))
-
-
 def supports(spec: Spec) -> str | None:
     """Every dtype and body, and integers as indices."""
     if emit.is_float(spec.operands[1].dtype) or spec.operands[1].dtype == "bool":
         return f"{spec.op} by {spec.operands[1].dtype}"
-    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
+    return bodies.unsupported_in(spec)
 
 
-KERNEL = Kernel("gather", "cuda", emit_gather, launch, supports, checks=True)
+KERNEL = Kernel("gather", "cuda", emit_gather, _frame.sweep_launch, supports, checks=True)

@@ -32,7 +32,7 @@ def supports(spec: Spec) -> str | None:
     a, b = (operand.dtype for operand in spec.operands)
     if a not in ("int8", "uint8") or b != "int8":
         return f"integer_matmul of {a} by {b}"
-    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
+    return bodies.unsupported_in(spec)
 
 
 KERNEL = Kernel(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from heddle.kernels import bodies, convert, crosslane, emit
 from heddle.kernels.cuda import _frame
 from heddle.kernels.registry import Kernel, Machine
-from heddle.kernels.spec import Launch, Spec, fold
+from heddle.kernels.spec import Spec
 
 
 def emit_iota(spec: Spec, machine: Machine) -> None:
@@ -28,16 +28,9 @@ def emit_iota(spec: Spec, machine: Machine) -> None:
     _frame.in_vectors(frame, [write.inputs], [length], body)
 
 
-def launch(spec: Spec) -> Launch:
-    """Blocks enough for four elements in each thread."""
-    shape = spec.result.shape
-    work = fold("mul", shape[0], 2 + bodies.work(spec.epilogue))
-    return Launch(_frame.sweep_grid(shape), work, (_frame.THREADS, 1, 1))
-
-
 def supports(spec: Spec) -> str | None:
     """Numbers, with any body after them."""
     return "no steps of bool" if spec.result.dtype == "bool" else bodies.unsupported(spec.epilogue)
 
 
-KERNEL = Kernel("iota", "cuda", emit_iota, launch, supports)
+KERNEL = Kernel("iota", "cuda", emit_iota, _frame.sweep_launch, supports)

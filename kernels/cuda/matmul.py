@@ -62,7 +62,7 @@ def supports(spec: Spec) -> str | None:
     dtypes = {operand.dtype for operand in spec.operands}
     if len(dtypes) > 1 or not emit.is_float(spec.operands[0].dtype):
         return f"matmul of {' and '.join(sorted(dtypes))}"
-    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
+    return bodies.unsupported_in(spec)
 
 
 KERNEL = Kernel(

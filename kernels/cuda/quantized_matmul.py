@@ -119,7 +119,7 @@ def supports(spec: Spec) -> str | None:
     if not known or weight not in (("uint8",) if least else signed) or least not in ([], [scales]):
         behind = f" and minimums of {least[0]}" if least else ""
         return f"{x} by {weight} of {spec.attr('bits')} bits and {scales}{behind}"
-    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
+    return bodies.unsupported_in(spec)
 
 
 KERNEL = Kernel(

@@ -141,7 +141,7 @@ def supports(spec: Spec) -> str | None:
     """Every dtype and body; a mean of floating dtypes alone."""
     if spec.attr("kind") == "mean" and not emit.is_float(spec.operands[0].dtype):
         return f"mean of {spec.operands[0].dtype}"
-    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
+    return bodies.unsupported_in(spec)
 
 
 KERNEL = Kernel("reduce", "cuda", emit_reduce, launch, supports)

@@ -6,7 +6,7 @@ from heddle.kernels import bodies, memory, sizes
 from heddle.kernels.cuda import _frame
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
-from heddle.kernels.spec import Launch, Spec, fold, product
+from heddle.kernels.spec import Spec
 
 
 def emit_slice(spec: Spec, machine: Machine) -> None:
@@ -49,16 +49,4 @@ def _first_contiguous(spec: Spec) -> int:
     return axis
 
 
-def launch(spec: Spec) -> Launch:
-    """Blocks enough for four elements in each thread."""
-    shape = spec.result.shape
-    work = fold("mul", product(shape), 2 + bodies.work(spec.epilogue))
-    return Launch(_frame.sweep_grid(shape), work, (_frame.THREADS, 1, 1))
-
-
-def supports(spec: Spec) -> str | None:
-    """Every dtype and body."""
-    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
-
-
-KERNEL = Kernel("slice", "cuda", emit_slice, launch, supports)
+KERNEL = Kernel("slice", "cuda", emit_slice, _frame.sweep_launch, bodies.unsupported_in)

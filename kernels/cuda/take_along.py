@@ -29,4 +29,6 @@ def emit_take_along(spec: Spec, machine: Machine) -> None:
             write(x(row * limit + index, 1), position)
 
 
-KERNEL = Kernel("take_along", "cuda", emit_take_along, gather.launch, gather.supports, checks=True)
+KERNEL = Kernel(
+    "take_along", "cuda", emit_take_along, _frame.sweep_launch, gather.supports, checks=True
+)

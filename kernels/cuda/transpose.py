@@ -130,9 +130,4 @@ def launch(spec: Spec) -> Launch:
     return Launch(grid, work, (_frame.THREADS, 1, 1))
 
 
-def supports(spec: Spec) -> str | None:
-    """Every dtype and body."""
-    return bodies.unsupported(spec.prologue) or bodies.unsupported(spec.epilogue)
-
-
-KERNEL = Kernel("transpose", "cuda", emit_transpose, launch, supports)
+KERNEL = Kernel("transpose", "cuda", emit_transpose, launch, bodies.unsupported_in)
