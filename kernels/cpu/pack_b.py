@@ -13,15 +13,13 @@ from __future__ import annotations
 from typing import Any
 
 from heddle.kernels import convert, crosslane, emit, host, memory, sizes
+from heddle.kernels.cpu.products.blocks import PANEL
 from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Launch, Spec, product
 
 vector = dialect("vector")
-
-PANEL = 32
-"""Columns of a panel."""
 
 WORD = 4
 """Bytes of a group."""

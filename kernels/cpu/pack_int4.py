@@ -10,6 +10,7 @@ from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu import pack_b
+from heddle.kernels.cpu.products.blocks import PANEL
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Spec
 
@@ -22,9 +23,9 @@ def emit_pack_int4(spec: Spec, machine: Machine) -> None:
     lanes = machine.vector_bytes // 4
     for task in emit.loop(frame.first, frame.last):
         item, panel = sizes.split(task, (1, panels))
-        first = task * words * pack_b.PANEL
-        pack_b.turned(frame, item * n * words, panel * pack_b.PANEL, n, words, first)
-        for place in emit.loop(first, first + words * pack_b.PANEL, lanes):
+        first = task * words * PANEL
+        pack_b.turned(frame, item * n * words, panel * PANEL, n, words, first)
+        for place in emit.loop(first, first + words * PANEL, lanes):
             value = memory.load(frame.outputs[0], place, "uint32", lanes)
             memory.store(_parted(value), frame.outputs[0], place, "uint32")
 

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from heddle.kernels import emit, sizes
-from heddle.kernels.cpu.amx.strip import ASKS, PAIR, UNSEEN, Ask, Strip, do
-from heddle.kernels.cpu.amx.tiles import TILE_ROWS
+from heddle.kernels.cpu.amx.strip import ASKS, UNSEEN, Strip, do
+from heddle.kernels.cpu.amx.tiles import PAIR, TILE_ROWS
 from heddle.kernels.cpu.flash.block import Block, Seen
+from heddle.kernels.cpu.products.asks import Ask
 from heddle.kernels.emit import select
 
 ONE = 0x3F803F80

@@ -21,18 +21,17 @@ from heddle.kernels.cpu.amx.strip import (
     ASKS,
     HALVES,
     LIMIT,
-    PAIR,
     WORD,
-    Ask,
     Strip,
     added,
     do,
     load,
     words,
 )
-from heddle.kernels.cpu.amx.tiles import TILE_ROWS
+from heddle.kernels.cpu.amx.tiles import PAIR, TILE_ROWS
 from heddle.kernels.cpu.flash.block import Block, Seen
 from heddle.kernels.cpu.flash.splits import joined
+from heddle.kernels.cpu.products.asks import Ask
 from heddle.kernels.emit import select
 from heddle.kernels.functions.powers_of_two import exp2_falling
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from heddle.kernels import convert, crosslane, emit, memory, row_totals
 from heddle.kernels.cpu import _bfloat16
-from heddle.kernels.cpu.amx.tiles import TILE_ROW, TILE_ROWS, load, multiply, store, zero
+from heddle.kernels.cpu.amx.tiles import TILE_ROW, TILE_ROWS, WORDS, load, multiply, store, zero
 from heddle.kernels.cpu.decode.block import Chunk, Tiles
 from heddle.kernels.cpu.decode.parts import STEP
 from heddle.kernels.cpu.decode.places import Places
@@ -46,9 +46,6 @@ least and at most: fewer than `places` has room for."""
 ASKED = 512
 """Bytes of a row from one that is asked for to the next: the second cache fetches those between.
 Of 8 bits, which are copied, each line is."""
-
-WORDS = TILE_ROWS**2
-"""Words of a tile."""
 
 
 def ahead(tiles: Tiles) -> int:

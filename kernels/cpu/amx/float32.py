@@ -29,8 +29,8 @@ from heddle.kernels.cpu.amx.parts import (
     no_number,
 )
 from heddle.kernels.cpu.amx.runs import Panel, Run, Step, Stretch
-from heddle.kernels.cpu.amx.sides import ALONG, PAIR, PANEL_ROW, bytes_at
-from heddle.kernels.cpu.amx.tiles import TILE_ROW, TILE_ROWS
+from heddle.kernels.cpu.amx.sides import ALONG, PANEL_ROW, bytes_at
+from heddle.kernels.cpu.amx.tiles import PAIR, TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu.products import panels
 from heddle.kernels.cpu.products.blocks import PANEL, Block, Rows
 from heddle.kernels.cpu.products.panels import Multiply, Tasks

@@ -15,7 +15,8 @@ from typing import Any
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu.amx.meanwhile import AHEAD, APART, rows_of
 from heddle.kernels.cpu.amx.pairs import Pairs, Part
-from heddle.kernels.cpu.amx.sides import CLASHING, PAIR, PANEL_ROW, STEP, Left, Sides, bytes_at
+from heddle.kernels.cpu.amx.sides import CLASHING, PANEL_ROW, STEP, Left, Sides, bytes_at
+from heddle.kernels.cpu.amx.tiles import PAIR
 from heddle.kernels.cpu.products.blocks import Block, Rows
 from heddle.kernels.cpu.products.panels import Tasks
 from heddle.kernels.memory import LINE

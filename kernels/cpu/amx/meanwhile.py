@@ -16,7 +16,8 @@ from typing import Any
 
 from heddle.kernels import emit, memory, sizes
 from heddle.kernels.cpu.amx.pairs import Part
-from heddle.kernels.cpu.amx.sides import PAIR, PANEL_ROW, STEP, Sides
+from heddle.kernels.cpu.amx.sides import PANEL_ROW, STEP, Sides
+from heddle.kernels.cpu.amx.tiles import PAIR
 from heddle.kernels.cpu.products.blocks import Block
 from heddle.kernels.cpu.products.panels import Tasks
 from heddle.kernels.memory import LINE

@@ -17,8 +17,8 @@ from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu.amx import tiles
 from heddle.kernels.cpu.amx.groups import Sums
 from heddle.kernels.cpu.amx.products import RUN
-from heddle.kernels.cpu.amx.sides import ALONG, PAIR, PANEL_ROW, STEP, Left, Sides, bytes_at
-from heddle.kernels.cpu.amx.tiles import TILE, TILE_ROW, TILE_ROWS
+from heddle.kernels.cpu.amx.sides import ALONG, PANEL_ROW, STEP, Left, Sides, bytes_at
+from heddle.kernels.cpu.amx.tiles import PAIR, TILE, TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu.products.blocks import Rows, Tile
 from heddle.kernels.cpu.products.narrow_weights import STEP as TAKEN
 from heddle.kernels.cpu.products.narrow_weights import Reader

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import convert, crosslane, emit, host, memory, sizes
-from heddle.kernels.cpu.amx.sides import ALONG, PAIR, STEP, bytes_at
-from heddle.kernels.cpu.amx.tiles import TILE, TILE_ROW, TILE_ROWS
+from heddle.kernels.cpu.amx.sides import ALONG, STEP, bytes_at
+from heddle.kernels.cpu.amx.tiles import PAIR, TILE, TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu.products.blocks import PANEL, Rows
 from heddle.kernels.memory import LINE
 from heddle.kernels.mlir import dialect, ir

@@ -17,8 +17,8 @@ from math import prod
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
-from heddle.kernels.cpu.amx.sides import ALONG, PAIR, bytes_at
-from heddle.kernels.cpu.amx.tiles import TILE_ROW, TILE_ROWS
+from heddle.kernels.cpu.amx.sides import ALONG, bytes_at
+from heddle.kernels.cpu.amx.tiles import PAIR, TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu.products.blocks import PANEL, Rows
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Spec, fold

@@ -24,7 +24,8 @@ from heddle.kernels import emit, host, sizes
 from heddle.kernels.cpu.amx.held import Held, fits
 from heddle.kernels.cpu.amx.meanwhile import AHEAD, APART, ROW, TOGETHER, Ahead, Due, Meanwhile
 from heddle.kernels.cpu.amx.pairs import Pairs, Part
-from heddle.kernels.cpu.amx.sides import PAIR, PANEL_ROW, STEP, Left, Sides, bytes_at
+from heddle.kernels.cpu.amx.sides import PANEL_ROW, STEP, Left, Sides, bytes_at
+from heddle.kernels.cpu.amx.tiles import PAIR
 from heddle.kernels.cpu.products.blocks import Block, Rows
 from heddle.kernels.cpu.products.panels import Tasks
 from heddle.kernels.sizes import Size

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import emit, sizes
-from heddle.kernels.cpu.amx.sides import PAIR
+from heddle.kernels.cpu.amx.tiles import PAIR
 from heddle.kernels.cpu.products.blocks import Rows
 from heddle.kernels.sizes import Size
 

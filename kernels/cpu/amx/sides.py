@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
-from heddle.kernels.cpu.amx.tiles import TILE, TILE_ROW, TILE_ROWS
+from heddle.kernels.cpu.amx.tiles import PAIR, TILE, TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu.products.blocks import PANEL, Rows
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
@@ -25,9 +25,6 @@ STEP = 2 * TILE
 
 ALONG = 2 * TILE_ROWS
 """Elements of bfloat16 along k of a step: a tile of pairs."""
-
-PAIR = 2 * TILE_ROWS
-"""Rows of a pair of tiles."""
 
 CLASHING = 2048
 """Rows that are a multiple of so many bytes apart: a tile's are in two sets of the first cache."""

@@ -8,7 +8,7 @@ row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -16,8 +16,9 @@ from typing import Any
 from heddle.kernels import crosslane, emit, memory
 from heddle.kernels.cpu import _bfloat16
 from heddle.kernels.cpu.amx import tiles
-from heddle.kernels.cpu.amx.tiles import TILE_ROWS
+from heddle.kernels.cpu.amx.tiles import PAIR, TILE_ROWS
 from heddle.kernels.cpu.flash.block import Block, Seen
+from heddle.kernels.cpu.products.asks import Ask
 from heddle.kernels.cpu.ranking.histogram import any_lane
 from heddle.kernels.emit import select
 from heddle.kernels.functions.powers_of_two import exp2_falling
@@ -29,14 +30,8 @@ llvm, vector = dialect("llvm"), dialect("vector")
 WORD = 4
 """Bytes of a score, and of a pair of bfloat16."""
 
-PAIR = 2 * TILE_ROWS
-"""Rows of a strip, keys of two tiles of scores and of one tile of exponentials."""
-
 ASKS = 8
 """Steps beside a block for each thing that is asked for: one of the four beside each row."""
-
-Ask = Callable[[Any], None]
-"""Asks for what is due in a step."""
 
 HALVES = (0, TILE_ROWS)
 """Where the tiles of a pair begin."""

@@ -26,6 +26,12 @@ TILE_ROWS, TILE_ROW = 16, 64
 TILE = TILE_ROWS * TILE_ROW
 """Bytes of a tile."""
 
+WORDS = TILE_ROWS**2
+"""Words of 32 bits of a tile."""
+
+PAIR = 2 * TILE_ROWS
+"""Rows of a pair of tiles, one below the other."""
+
 
 def zero(rows: int = TILE_ROWS, row: int = TILE_ROW) -> Any:
     """A tile of zeros: `rows` of `row` bytes."""

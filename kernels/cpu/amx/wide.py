@@ -14,18 +14,18 @@ once for all of them. What else tiles load lies together on the stack: [16 rows,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from heddle.kernels import convert, crosslane, emit, memory, sizes
 from heddle.kernels.cpu import _bfloat16
 from heddle.kernels.cpu.amx import tiles
-from heddle.kernels.cpu.amx.strip import HALVES, PAIR, added, words
-from heddle.kernels.cpu.amx.tiles import TILE_ROW, TILE_ROWS
+from heddle.kernels.cpu.amx.strip import HALVES, added, words
+from heddle.kernels.cpu.amx.tiles import PAIR, TILE_ROW, TILE_ROWS, WORDS
 from heddle.kernels.cpu.amx.wide_sides import Limits, Sides
 from heddle.kernels.cpu.flash.block import Block
 from heddle.kernels.cpu.flash.shares import finite
+from heddle.kernels.cpu.products.asks import Ask
 from heddle.kernels.cpu.ranking.histogram import any_lane
 from heddle.kernels.emit import compare, select
 from heddle.kernels.functions.powers_of_two import exp2_falling
@@ -37,17 +37,11 @@ arith, vector = dialect("arith"), dialect("vector")
 SUMS = 4
 """Tiles of sums in registers."""
 
-WORDS = TILE_ROWS**2
-"""Words of a tile."""
-
 LOW = 0xFFFF
 """The lower half of a word."""
 
 TOGETHER = 4
 """Keys whose scores are compared side by side."""
-
-Ask = Callable[[Any], None]
-"""Asks for what is due in a step."""
 
 
 @dataclass(frozen=True)

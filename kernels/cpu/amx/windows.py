@@ -14,8 +14,8 @@ from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu.amx.meanwhile import AHEAD, APART, rows_of
 from heddle.kernels.cpu.amx.pairs import Pairs, Part
 from heddle.kernels.cpu.amx.pictures import Grid, Pictures
-from heddle.kernels.cpu.amx.sides import ALONG, PAIR, PANEL_ROW, WORD, Sides, bytes_at
-from heddle.kernels.cpu.amx.tiles import TILE_ROW
+from heddle.kernels.cpu.amx.sides import ALONG, PANEL_ROW, WORD, Sides, bytes_at
+from heddle.kernels.cpu.amx.tiles import PAIR, TILE_ROW
 from heddle.kernels.cpu.products.blocks import PANEL, Block, Rows
 from heddle.kernels.cpu.products.results import Results
 from heddle.kernels.memory import LINE

@@ -11,8 +11,8 @@ from typing import Any
 from heddle.kernels import convert, crosslane, emit, host, memory
 from heddle.kernels.cpu.amx.attention import clear_values
 from heddle.kernels.cpu.amx.parts import PARTS, split
-from heddle.kernels.cpu.amx.strip import HALVES, PAIR
-from heddle.kernels.cpu.amx.tiles import TILE_ROWS
+from heddle.kernels.cpu.amx.strip import HALVES
+from heddle.kernels.cpu.amx.tiles import PAIR, TILE_ROWS
 from heddle.kernels.cpu.flash import reads
 from heddle.kernels.cpu.flash.block import Block
 from heddle.kernels.cpu.flash.cut import scale_of

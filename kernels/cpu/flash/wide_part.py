@@ -12,8 +12,7 @@ from functools import partial
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
-from heddle.kernels.cpu.amx.strip import PAIR
-from heddle.kernels.cpu.amx.tiles import TILE_ROWS
+from heddle.kernels.cpu.amx.tiles import PAIR, TILE_ROWS
 from heddle.kernels.cpu.amx.wide import Strip
 from heddle.kernels.cpu.amx.wide_sides import Limits, Sides
 from heddle.kernels.cpu.decode.parts import crowded

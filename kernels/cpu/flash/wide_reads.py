@@ -8,8 +8,8 @@ from typing import Any
 
 from heddle.kernels import crosslane, emit, host, memory, sizes
 from heddle.kernels.cpu.amx.strip import WORD
-from heddle.kernels.cpu.amx.tiles import TILE_ROWS
-from heddle.kernels.cpu.amx.wide import SUMS, WORDS
+from heddle.kernels.cpu.amx.tiles import TILE_ROWS, WORDS
+from heddle.kernels.cpu.amx.wide import SUMS
 from heddle.kernels.cpu.amx.wide_sides import Sides
 from heddle.kernels.cpu.flash.block import Block
 from heddle.kernels.cpu.flash.reads import StartOf, words_of

@@ -7,13 +7,13 @@ all panels of a run, whose sums wait there for the next chunk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
 from heddle.kernels.cpu.products import beside, panels
 from heddle.kernels.cpu.products.blocks import PANEL, Rows, Tile, put_on_stack
-from heddle.kernels.cpu.products.panels import BLOCK, Multiply, Tasks
+from heddle.kernels.cpu.products.panels import BLOCK, Add, Multiply, Tasks
 from heddle.kernels.cpu.products.tile import ROWS, rows_of
 from heddle.kernels.memory import LINE
 from heddle.kernels.registry import Machine
@@ -32,7 +32,6 @@ ROW = 4 * CHUNK + LINE
 RUN = 32
 """Panels of a run at most."""
 
-Add = Callable[[Tile, Size, Size, Sequence[Any]], Sequence[Any]]
 Adding = Callable[[Callable[[Tile, int, Any], Any], Size], Add]
 """What adds steps to the sums of a tile, given where its left elements are and how many bytes
 behind a stretch of b the next one lies: see `vectors.adder`."""
