@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from heddle.kernels import convert, crosslane, emit, host, memory, pipeline, row_totals, rows
-from heddle.kernels.functions.powers_of_two import exp2_falling
+from heddle.kernels.functions.powers_of_two import LOG2_E, exp2_falling, finite
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.spec import Launch, Spec
 
@@ -121,7 +121,7 @@ class _Powers:
 
     def of(self, x: Any, top: Any) -> tuple[Any, float]:
         """Of the element `x`."""
-        return x - top, math.log2(math.e)
+        return x - top, LOG2_E
 
 
 class _FusedPowers(_Powers):
@@ -136,7 +136,7 @@ class _FusedPowers(_Powers):
     finds = 2
 
     def known(self, top: Any) -> list[Any]:
-        factor = emit.minimum(2.0**17 / emit.absolute(top), math.log2(math.e))
+        factor = emit.minimum(2.0**17 / emit.absolute(top), LOG2_E)
         return [factor, -top * factor]
 
     def of(self, x: Any, *known: Any) -> tuple[Any, float]:
@@ -153,7 +153,7 @@ def _tops(frame: host.Frame, lanes: int, powers: _Powers) -> pipeline.Reduction:
     return pipeline.Reduction(
         totals,
         lambda x, column, mask: [x],
-        lambda top: powers.known(_finite(top)),
+        lambda top: powers.known(finite(top)),
         powers.finds,
     )
 
@@ -174,7 +174,7 @@ def _tops_of_bits(frame: host.Frame, lanes: int, powers: _Powers) -> pipeline.Re
         has_sign = emit.compare("less", greatest, 0)
         word = emit.select(has_sign, inverted ^ -1, greatest)
         half = emit.bitcast(word, emit.memory_type(dtype))
-        return powers.known(_finite(convert.from_memory(half, dtype)))
+        return powers.known(finite(convert.from_memory(half, dtype)))
 
     return pipeline.Reduction(
         row_totals.Totals((least, least), emit.maximum),
@@ -183,11 +183,6 @@ def _tops_of_bits(frame: host.Frame, lanes: int, powers: _Powers) -> pipeline.Re
         powers.finds,
         source=rows.Source(replace(frame, spec=bits), lanes),
     )
-
-
-def _finite(top: Any) -> Any:
-    """The greatest number, but 0 of a row of -inf."""
-    return emit.select(emit.compare("equal", top, -math.inf), 0.0, top)
 
 
 KERNEL = Kernel("softmax", "cpu", emit_softmax, launch, rows.unsupported, overwrites="all")

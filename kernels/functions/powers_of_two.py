@@ -27,7 +27,8 @@ from heddle.kernels.setting import Setting
 
 llvm = dialect("llvm")
 
-_LOG2_E = math.log2(math.e)
+LOG2_E = math.log2(math.e)
+"""What scores are multiplied by to be exponents of two."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,11 @@ _FROM_FLOOR = {
 }
 
 
+def finite(top: Any) -> Any:
+    """What is taken off scores: their greatest, or 0 where all of them are -inf."""
+    return select(compare("equal", top, -math.inf), 0.0, top)
+
+
 def exp2_falling(x: Any, unit: float = 1.0, result: str = "float32") -> Any:
     """2^(unit x) for unit x <= 6 within 3 ulp of that of the product; NaN stays NaN.
 
@@ -148,7 +154,7 @@ def capped(x: Any, cap: float, slope: float = 1.0) -> Any:
     tanh(y) is m / (m + 2) where m = 2^(2 log2(e) y) - 1: of a small m no digit is lost.
     """
     form = form_of(x)
-    exponent = 2 * _LOG2_E * slope / cap
+    exponent = 2 * LOG2_E * slope / cap
     top = (form.mantissa + 2) / abs(exponent) if slope else math.inf  # from here on tanh is 1
     x = select(compare("greater", x, top), top, x)
     x = select(compare("less", x, -top), -top, x)
@@ -168,7 +174,7 @@ def narrow_silu(x: Any, result: str) -> Any:
     """
     if _unit.get():
         return x * narrow_sigmoid(x)
-    power = x * -_LOG2_E
+    power = x * -LOG2_E
     if not emit.registers(x, AVX512):
         top = form_of(x).bias + 1.0  # whose power is infinite
         power = select(compare("greater", power, top), top, power)
@@ -178,13 +184,13 @@ def narrow_silu(x: Any, result: str) -> Any:
 def narrow_sigmoid(x: Any) -> Any:
     """The sigmoid of float32 that is about to be rounded to 16 bits."""
     unit = _unit.get()
-    return unit.reciprocal(unit.exp2(x * -_LOG2_E) + 1.0) if unit else vm.sigmoid(x)
+    return unit.reciprocal(unit.exp2(x * -LOG2_E) + 1.0) if unit else vm.sigmoid(x)
 
 
 def narrow_exp(x: Any) -> Any:
     """The exponential of float32 that is about to be rounded to 16 bits."""
     unit = _unit.get()
-    return unit.exp2(x * _LOG2_E) if unit else vm.exp(x)
+    return unit.exp2(x * LOG2_E) if unit else vm.exp(x)
 
 
 def _by_floor(x: Any, result: str) -> Any:

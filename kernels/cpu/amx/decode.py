@@ -24,9 +24,8 @@ from heddle.kernels.cpu.decode.places import Places
 from heddle.kernels.cpu.decode.sums import bring_forward, combined, hide, raised
 from heddle.kernels.cpu.flash.cut import decode_rows
 from heddle.kernels.cpu.flash.reads import words_of
-from heddle.kernels.cpu.flash.shares import finite
 from heddle.kernels.emit import select
-from heddle.kernels.functions.powers_of_two import exp2_falling
+from heddle.kernels.functions.powers_of_two import exp2_falling, finite
 from heddle.kernels.memory import LINE
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size

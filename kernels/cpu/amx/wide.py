@@ -24,11 +24,10 @@ from heddle.kernels.cpu.amx.strip import HALVES, added, words
 from heddle.kernels.cpu.amx.tiles import PAIR, TILE_ROW, TILE_ROWS, WORDS
 from heddle.kernels.cpu.amx.wide_sides import Limits, Sides
 from heddle.kernels.cpu.flash.block import Block
-from heddle.kernels.cpu.flash.shares import finite
 from heddle.kernels.cpu.products.asks import Ask
 from heddle.kernels.cpu.ranking.histogram import any_lane
 from heddle.kernels.emit import compare, select
-from heddle.kernels.functions.powers_of_two import exp2_falling
+from heddle.kernels.functions.powers_of_two import exp2_falling, finite
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 

@@ -19,10 +19,8 @@ from heddle.kernels.cpu.decode.block import Tiles
 from heddle.kernels.cpu.decode.parts import STEP
 from heddle.kernels.cpu.decode.sums import bring_forward, hide, raised
 from heddle.kernels.cpu.decode.tile import Ask
-from heddle.kernels.cpu.flash.cut import LOG2_E
 from heddle.kernels.cpu.flash.reads import words_of
-from heddle.kernels.cpu.flash.shares import finite
-from heddle.kernels.functions.powers_of_two import capped, exp2_falling
+from heddle.kernels.functions.powers_of_two import LOG2_E, capped, exp2_falling, finite
 from heddle.kernels.memory import LINE
 from heddle.kernels.mlir import dialect
 

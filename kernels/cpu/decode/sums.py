@@ -13,8 +13,8 @@ from typing import Any
 from heddle.kernels import emit, host, rows
 from heddle.kernels.cpu.decode.block import Chunk, Tiles
 from heddle.kernels.cpu.decode.parts import STEP
-from heddle.kernels.cpu.flash.shares import finite, with_sink, write_apart
-from heddle.kernels.functions.powers_of_two import exp2_falling
+from heddle.kernels.cpu.flash.shares import with_sink, write_apart
+from heddle.kernels.functions.powers_of_two import exp2_falling, finite
 from heddle.kernels.mlir import dialect
 
 vector = dialect("vector")

@@ -17,9 +17,8 @@ from heddle.kernels.cpu.decode.block import Chunk, Tiles
 from heddle.kernels.cpu.decode.parts import LANES, STEP
 from heddle.kernels.cpu.decode.sums import bring_forward, combined
 from heddle.kernels.cpu.flash.reads import words_of
-from heddle.kernels.cpu.flash.shares import finite
 from heddle.kernels.emit import select
-from heddle.kernels.functions.powers_of_two import exp2_falling
+from heddle.kernels.functions.powers_of_two import exp2_falling, finite
 from heddle.kernels.mlir import dialect
 
 arith, vector = dialect("arith"), dialect("vector")

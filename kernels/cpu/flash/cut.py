@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import AbstractContextManager
 
 from heddle.kernels import convert, emit, host, row_spans, sizes
 from heddle.kernels.cpu import _bfloat16
 from heddle.kernels.cpu.amx.tiles import TILE_ROW, TILE_ROWS
 from heddle.kernels.cpu.products.tile import ROWS
+from heddle.kernels.functions.powers_of_two import LOG2_E
 from heddle.kernels.registry import Machine
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Spec, fold
-
-LOG2_E = math.log2(math.e)
 
 LARGEST_TILED = 128
 """The largest head size in tiles."""

@@ -5,24 +5,17 @@ A sink takes part as one more key whose values are zeros, once all keys are adde
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 from heddle.kernels import crosslane, emit, host, memory
 from heddle.kernels.cpu.flash.block import Block
-from heddle.kernels.cpu.flash.cut import LOG2_E
 from heddle.kernels.emit import select
-from heddle.kernels.functions.powers_of_two import exp2_falling
+from heddle.kernels.functions.powers_of_two import LOG2_E, exp2_falling, finite
 from heddle.kernels.row_spans import sinks_of
 
 MOST = 3e38
 """The most that a sink counts: more would be infinite in units of ln(2)."""
-
-
-def finite(top: Any) -> Any:
-    """What is taken off scores: their greatest, 0 where there is none."""
-    return select(emit.compare("equal", top, -math.inf), 0.0, top)
 
 
 def inverse(weight: Any) -> Any:

@@ -15,8 +15,7 @@ from typing import Any
 from heddle.kernels import crosslane, emit, host, memory, row_totals, sizes
 from heddle.kernels.cpu import _bfloat16
 from heddle.kernels.cpu.flash.block import Ahead, Block, Seen, nothing
-from heddle.kernels.cpu.flash.shares import finite
-from heddle.kernels.functions.powers_of_two import exp2_falling
+from heddle.kernels.functions.powers_of_two import exp2_falling, finite
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 

@@ -17,6 +17,7 @@ from heddle.kernels.cuda._spans import WarpSpans
 from heddle.kernels.cuda.flash import calls, ragged
 from heddle.kernels.cuda.flash.task import sinks_of
 from heddle.kernels.functions import vector_math as vm
+from heddle.kernels.functions.powers_of_two import finite
 from heddle.kernels.registry import Machine, Portion
 from heddle.kernels.row_spans import QUERY_OFFSETS, Keys, group_of
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
@@ -72,7 +73,7 @@ def add_scores(score: Any, top: Any, total: Any) -> tuple[Any, Any, Any, Any]:
     Returns both, what the weighted values so far are scaled by, and the lane's own weight.
     """
     best = emit.maximum(_block.across(score, emit.maximum, _block.WARP), top)
-    shift = _shift(best)
+    shift = finite(best)
     fading, share = vm.exp(top - shift), vm.exp(score - shift)
     return best, emit.fma(total, fading, share), fading, share
 
@@ -84,13 +85,8 @@ def inverse(top: Any, total: Any, sink: Any = None) -> Any:
     """
     total = _block.across(total, lambda a, b: a + b, _block.WARP)
     if sink is not None:
-        total = total + vm.exp(sink - _shift(top))
+        total = total + vm.exp(sink - finite(top))
     return 1.0 / emit.select(emit.compare("equal", total, 0.0), 1.0, total)
-
-
-def _shift(top: Any) -> Any:
-    """What is taken off scores; they may be -inf, as before the first key: then there is none."""
-    return emit.select(emit.compare("equal", top, -math.inf), 0.0, top)
 
 
 class _Warp:

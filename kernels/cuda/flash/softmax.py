@@ -16,6 +16,7 @@ from typing import Any
 
 from heddle.kernels import emit
 from heddle.kernels.cuda import _block, _special
+from heddle.kernels.functions.powers_of_two import LOG2_E, finite
 from heddle.kernels.mlir import dialect
 from heddle.kernels.sizes import Size
 
@@ -26,8 +27,6 @@ QUAD = 4
 
 MOST_CAP = 512.0
 """The greatest cap of scores, which err by 2 ** -21 of it."""
-
-_LOG2_E = math.log2(math.e)
 
 Bias = Callable[[Size, Size, Any], Any]
 """The score of a row and a key, as a mask changes it."""
@@ -71,12 +70,12 @@ class Scores:
         """
         steep = None
         if cap:
-            steep, scale = -2 * _LOG2_E * scale / cap, 2 * cap
-        factor, before = scale * _LOG2_E, None
+            steep, scale = -2 * LOG2_E * scale / cap, 2 * cap
+        factor, before = scale * LOG2_E, None
         if added:
-            factor, before = _LOG2_E, scale
+            factor, before = LOG2_E, scale
         elif scale <= 0:
-            factor, before = 1.0, scale * _LOG2_E
+            factor, before = 1.0, scale * LOG2_E
         return Scores(factor, before, bias, added, steep, cap)
 
     def unmasked(self, products: Sequence[Any]) -> list[Any]:
@@ -141,7 +140,7 @@ class Softmax:
 
     def shift(self, top: Any) -> Any:
         """What `power` takes: before the first key that is seen, there is nothing to shift by."""
-        top = emit.select(emit.compare("equal", top, -math.inf), 0.0, top)
+        top = finite(top)
         return -top if self._scoring.apart else -(top * self._scoring.factor)
 
     def power(self, score: Any, shift: Any) -> Any:
@@ -168,7 +167,7 @@ class Softmax:
         assembler lets every wgmma of the kernel wait for the one before it.
         """
         if sink is not None:
-            unit = _LOG2_E / self._scoring.factor
+            unit = LOG2_E / self._scoring.factor
             score = emit.fma(sink, unit, self._scoring.cap * unit)
             total = total + self.power(score, self.shift(top))
         return _special.reciprocal(emit.select(emit.compare("equal", total, 0.0), 1.0, total))
