@@ -37,6 +37,14 @@ def problem(spec: Spec) -> Problem:
     return Problem(result[:-2], result[-2], result[-1], a[-1])
 
 
+_LARGE = 4096  # What sizes that are not known are taken for, in estimates.
+
+
+def known(size: Expr) -> int:
+    """A size, or what it is taken for in an estimate where it is not known."""
+    return size if isinstance(size, int) else _LARGE
+
+
 def sizes(spec: Spec) -> dict[str, Expr]:
     """The named sizes of a spec, for its tuning."""
     found = problem(spec)

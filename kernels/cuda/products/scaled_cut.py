@@ -10,7 +10,6 @@ from heddle.kernels.cuda.products.scaled_strip import Strip
 
 _MOST_PARTS = 4
 _LEAST_STEPS = 8  # Of a part: among other kernels, shorter ones are slower than the strip whole.
-_LARGE = 4096  # What k is taken for where it is not known.
 
 # In nanoseconds, as fitted to an H200 for one row: a step of a strip of so many columns by weights
 # of so many bits, and what it takes to bring parts together.
@@ -45,7 +44,7 @@ def best(strip: Strip, problem: matrices.Problem) -> tuple[Strip, int]:
 
 def _time(strip: Strip, parts: int, problem: matrices.Problem) -> float:
     """An estimate in nanoseconds of what strips in so many parts take."""
-    n, k = (size if isinstance(size, int) else _LARGE for size in (problem.n, problem.k))
+    n, k = map(matrices.known, (problem.n, problem.k))
     waves = max(1.0, -(-n // strip.each) * parts / _handover.PROCESSORS)
     steps = -(-k // (strip.depth * parts))
     meeting = _MEETING if parts > 1 else 0.0

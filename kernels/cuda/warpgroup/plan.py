@@ -49,7 +49,6 @@ _SLOWER = {256: 1.0, 224: 1.015, 192: 1.03, 160: 1.035, 128: 1.04, 64: 1.75}
 _ALONE = 1.005  # The same of blocks that have no other to share b with.
 _WRITING = 2  # Steps in whose time a tile is written, beyond what other work hides.
 _MOST_AXES = 2  # Of windows: with more of them, who gathers spills.
-_LARGE = 4096  # What sizes that are not known are taken for.
 
 
 @dataclass(frozen=True)
@@ -292,7 +291,7 @@ def _gathers(spec: Spec) -> bool:
 def _time(plan: Plan) -> float:
     """An estimate of what a product takes, in columns of steps of tiles."""
     tile = plan.tile
-    *batch, m, n, k = (size if isinstance(size, int) else _LARGE for size in _sizes(plan.spec))
+    *batch, m, n, k = map(matrices.known, _sizes(plan.spec))
     down, across = (1, plan.cluster) if plan.scaled else (plan.cluster, 1)
     down, across = -(-m // (tile.rows * down)), -(-n // (tile.columns * across))
     groups, steps = _handover.PROCESSORS // plan.cluster, max(1, -(-k // tile.depth))

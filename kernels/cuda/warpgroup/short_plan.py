@@ -21,7 +21,6 @@ _SHARED = 208 * 1024  # Bytes of a block, beside which small blocks of other ker
 _WIDEST = 256  # Columns: 128 sums of a thread.
 _LEAST = 3  # Stages: one in use, two on their way.
 _PARTS = 1, 2, 4, 8  # Blocks of a cluster; 8 is what every GPU has.
-_LARGE = 4096  # What sizes that are not known are taken for.
 
 # In nanoseconds, and bytes in one, as fitted to an H200.
 _LATENCY = 1200  # Until a stage comes that was asked for.
@@ -158,8 +157,8 @@ def _possible(spec: Spec) -> Iterator[ShortPlan]:
 def _time(short: ShortPlan) -> tuple[float, float]:
     """An estimate of what a product takes, and of what it would if memory were faster."""
     problem, tile = short.problem, short.tile
-    k, *batch = map(_known, (problem.k, *problem.batch))
-    widths = [_known(matrices.problem(one).n) for one in short.spec.each]
+    k, *batch = map(matrices.known, (problem.k, *problem.batch))
+    widths = [matrices.known(matrices.problem(one).n) for one in short.spec.each]
     tiles = sum(-(-n // tile.each) for n in widths)
     blocks = math.prod(batch) * tiles * short.parts
     waves, steps = -(-blocks // _handover.PROCESSORS), -(-k // (tile.depth * short.parts))
@@ -168,7 +167,3 @@ def _time(short: ShortPlan) -> tuple[float, float]:
     rate = _MEMORY * (1 - _IDLE * (1 - blocks / (waves * _handover.PROCESSORS)))
     read = math.prod(batch) * sum(widths) * tile.products * k * tile.kind.item / rate
     return max(made, read) + waves * _STARTING + _MEETING[short.parts], made
-
-
-def _known(size: Expr) -> int:
-    return size if isinstance(size, int) else _LARGE
