@@ -31,6 +31,11 @@ WeightAt = Callable[[Any, Any], Any]
 """int32 weights from a column on, given the logits there."""
 
 
+def passes(target: Any, before: Any, weight: Any) -> Any:
+    """Whether a running sum, which was `before`, passes `target` with the next `weight`."""
+    return compare("less_equal", before, target) & compare("less", target, before + weight)
+
+
 class Row(Protocol):
     """The row that is worked on, `lanes` logits at a time.
 

@@ -20,7 +20,7 @@ from heddle.kernels.emit import compare, select
 from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Kernel, Machine
 from heddle.kernels.sampling import CHUNKS, Parameters, Scores, is_finite, parameters, unsupported
-from heddle.kernels.sampling_cut import Cuts, WeightAt
+from heddle.kernels.sampling_cut import Cuts, WeightAt, passes
 from heddle.kernels.spec import Launch, Spec, fold, product
 
 arith = dialect("arith")
@@ -228,10 +228,7 @@ class _Sampler:
         before, total = self.scan(part)
         target = target_of(total)
 
-        def is_in(before: Any, weight: Any) -> Any:
-            return compare("less_equal", before, target) & compare("less", target, before + weight)
-
-        with emit.when(is_in(before, part)):
+        with emit.when(passes(target, before, part)):
             self.found.store(self.thread, 0)
             self.found.store(before, 1)
         _block.barrier()
@@ -245,7 +242,7 @@ class _Sampler:
                 inside, [self.word], lambda: [wide_at(column, 1)], lambda: [zero]
             )
             sums = in_warp(weight)
-            with emit.when(is_in(before + sums - weight, weight)):
+            with emit.when(passes(target, before + sums - weight, weight)):
                 self.found.store(column, 0)
             return [before + _block.shuffle_from(sums, _block.WARP - 1)]
 

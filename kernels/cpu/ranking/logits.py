@@ -12,7 +12,7 @@ from heddle.kernels.cpu.ranking.histogram import any_lane
 from heddle.kernels.emit import compare, select
 from heddle.kernels.mlir import dialect, ir
 from heddle.kernels.sampling import CHUNKS
-from heddle.kernels.sampling_cut import WeightAt
+from heddle.kernels.sampling_cut import WeightAt, passes
 
 arith, llvm, vector = dialect("arith"), dialect("llvm"), dialect("vector")
 
@@ -179,12 +179,9 @@ class Logits:
     def find(self, parts: Parts, weight_at: WeightAt, target: Any) -> Any:
         """The column where the running sum of weights, known for parts, passes `target`."""
 
-        def is_in(before: Any, weight: Any) -> Any:
-            return compare("less_equal", before, target) & compare("less", target, before + weight)
-
         def look_at_part(part: Any, before: Any) -> list[Any]:
             weight = parts.of(part)
-            with emit.when(is_in(before, weight)):
+            with emit.when(passes(target, before, weight)):
                 start, stop = self.columns(part)
                 emit.carry(start, stop, self.lanes, [before], partial(look_at_vector, stop))
             return [before + weight]
@@ -195,14 +192,14 @@ class Logits:
             self._part.clear()
             self._part.add(weights)
             weight = self._part.total()
-            with emit.when(is_in(before, weight)):
+            with emit.when(passes(target, before, weight)):
                 memory.store(weights, self._weights, 0, "int32")
                 emit.carry(0, self.lanes, 1, [before], partial(look_at_lane, column))
             return [before + weight]
 
         def look_at_lane(column: Any, lane: Any, before: Any) -> list[Any]:
             weight = convert.cast(memory.load(self._weights, lane, "int32"), "int32", "int64")
-            with emit.when(is_in(before, weight)):
+            with emit.when(passes(target, before, weight)):
                 memory.store(column + lane, self._found, 0, "int64")
             return [before + weight]
 
