@@ -64,6 +64,11 @@ def greatest(a: Size, b: Size) -> Size:
     return emit.maximum(emit.as_index(a), b)
 
 
+def power_of_two(count: int) -> int:
+    """The least power of two that is not below `count`."""
+    return 1 << max(count - 1, 0).bit_length()
+
+
 def product(sizes: tuple[Size, ...]) -> Size:
     """The product of sizes; 1 for none."""
     total: Size = 1

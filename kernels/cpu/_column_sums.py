@@ -15,13 +15,11 @@ from heddle.kernels import emit, host, memory, rows, sizes
 from heddle.kernels.cpu import _columns
 from heddle.kernels.cpu._columns import PARTS, STAGE, STRIP, WIDTH
 from heddle.kernels.registry import Portion
+from heddle.kernels.running_sums import NOTHING
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
 _Range = tuple[Size, Size]
-
-NOTHING = -0.0
-"""What sums begin with: -0.0 and -0.0 are -0.0, which 0.0 and -0.0 are not."""
 
 FEW = 4
 """Two steps are for fewer tasks than this else: they read all twice, which so many cores repay."""

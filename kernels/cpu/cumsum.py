@@ -13,23 +13,24 @@ from typing import Any
 from heddle.kernels import bodies, crosslane, emit, host, rows, sizes
 from heddle.kernels.cpu import _column_sums
 from heddle.kernels.registry import Kernel, Machine, Portion
+from heddle.kernels.running_sums import NOTHING, along_rows
 from heddle.kernels.spec import Launch, Spec
 
 
 def launch(spec: Spec) -> Launch:
     """One task for each row, or for each strip of columns."""
-    return rows.launch(spec, 8) if _along_rows(spec) else _column_sums.launch(spec)
+    return rows.launch(spec, 8) if along_rows(spec) else _column_sums.launch(spec)
 
 
 def split(spec: Spec) -> tuple[Portion, ...]:
     """See `_column_sums.split`; rows are added up by one kernel."""
-    return (Portion(spec),) if _along_rows(spec) else _column_sums.split(spec)
+    return (Portion(spec),) if along_rows(spec) else _column_sums.split(spec)
 
 
 def emit_cumsum(spec: Spec, machine: Machine) -> None:
     """Emits the loop over tasks in one of the two forms."""
     frame = host.frame(spec, machine)
-    if not _along_rows(spec):
+    if not along_rows(spec):
         _column_sums.emit_columns(frame)
         return
     dtype = spec.operands[0].dtype
@@ -38,7 +39,7 @@ def emit_cumsum(spec: Spec, machine: Machine) -> None:
     length = source.length
     whole = length - sizes.mod(length, lanes)
     finish.stream = finish.stream.aligned([length])
-    nothing = emit.constant(emit.register_type(dtype), _column_sums.NOTHING, lanes)
+    nothing = emit.constant(emit.register_type(dtype), NOTHING, lanes)
 
     def add_up(row: Any) -> None:
         x_at, out_at = source.row(row, rows.ONCE), finish.row(row, streams=True)
@@ -59,17 +60,13 @@ def emit_cumsum(spec: Spec, machine: Machine) -> None:
 
 def _prefix(x: Any) -> Any:
     lanes, half = emit.lanes_of(x), 1
-    nothing = emit.like(x, _column_sums.NOTHING)
+    nothing = emit.like(x, NOTHING)
     while half < lanes:
         # The second half of each block takes the last sum of the first half.
         before = [j // half * half - 1 + lanes if j & half else 0 for j in range(lanes)]
         x = x + crosslane.shuffle(nothing, x, before)
         half *= 2
     return x
-
-
-def _along_rows(spec: Spec) -> bool:
-    return bool(spec.attr("axis") == len(spec.result.shape) - 1)
 
 
 KERNEL = Kernel(

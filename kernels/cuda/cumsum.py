@@ -18,19 +18,19 @@ from heddle.kernels.cuda._scan import in_warp
 from heddle.kernels.emit import compare, select
 from heddle.kernels.mlir import dialect
 from heddle.kernels.registry import Kernel, Machine
+from heddle.kernels.running_sums import NOTHING, along_rows
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
 
 vector = dialect("vector")
 
 _WARPS = _frame.THREADS // _block.WARP
-_NOTHING = -0.0  # -0.0 and -0.0 are -0.0, which 0.0 and -0.0 are not
 _ELEMENTS = 4  # of a column that a thread has at a time: so many loads are under way
 
 
 def emit_cumsum(spec: Spec, machine: Machine) -> None:
     """Emits the loop along the axis."""
     frame = _frame.frame(spec, machine)
-    if not _along_rows(spec):
+    if not along_rows(spec):
         _emit_columns(frame)
     elif _rows.group_size(spec.result.shape[-1]) == _block.WARP:
         _emit_warp(frame)
@@ -45,7 +45,7 @@ def _emit_warp(frame: _frame.Frame) -> None:
     length, count = frame.size(shape[-1]), frame.size(product(shape[:-1]))
     lane = _block.thread() % _block.WARP
     row = _block.block() * _WARPS + _block.thread() // _block.WARP
-    nothing = emit.constant(emit.register_type(x.dtype), _NOTHING)
+    nothing = emit.constant(emit.register_type(x.dtype), NOTHING)
 
     def further(start: Any, total: Any) -> list[Any]:
         column = start + lane
@@ -131,7 +131,7 @@ class _Sums:
 
     def __init__(self, element: Any, width: int) -> None:
         self.element, self.width = element, width
-        self.nothing = emit.constant(element, _NOTHING)
+        self.nothing = emit.constant(element, NOTHING)
         self._shared = _block.SharedArray("sums", element, _WARPS * width)
 
     def further(self, values: Sequence[Any], total: Any) -> tuple[list[Any], Any]:
@@ -160,10 +160,6 @@ class _Sums:
         return [earlier + before + value for value in running], total
 
 
-def _along_rows(spec: Spec) -> bool:
-    return bool(spec.attr("axis") == len(spec.result.shape) - 1)
-
-
 def _around(spec: Spec) -> tuple[Expr, Expr, Expr]:
     """The sizes before, of and after the axis."""
     return _rows.around(spec.result.shape, spec.attr("axis"))
@@ -172,7 +168,7 @@ def _around(spec: Spec) -> tuple[Expr, Expr, Expr]:
 def _width(spec: Spec) -> int:
     """The columns of a block: a power of 2, less than a warp only where there are few."""
     inner = _around(spec)[2]
-    least = 1 << max(0, inner - 1).bit_length() if isinstance(inner, int) else _block.WARP
+    least = sizes.power_of_two(inner) if isinstance(inner, int) else _block.WARP
     return min(least, _block.WARP)
 
 
@@ -180,7 +176,7 @@ def launch(spec: Spec) -> Launch:
     """A warp or a block for each row, or a block for each strip of columns."""
     shape = spec.result.shape
     grid = _rows.grid(shape)
-    if not _along_rows(spec):
+    if not along_rows(spec):
         outer, _, inner = _around(spec)
         strips = fold("mul", outer, fold("ceildiv", inner, _width(spec)))
         grid = (fold("max", 1, strips), 1, 1)

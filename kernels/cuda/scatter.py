@@ -191,7 +191,7 @@ def _width(inner: Size, lanes: int) -> int:
     """The lanes of a group: a warp, or as many as a shorter row has vectors, a power of two."""
     if not isinstance(inner, int):
         return _block.WARP
-    return min(_block.WARP, 1 << (-(-inner // lanes) - 1).bit_length())
+    return min(_block.WARP, sizes.power_of_two(-(-inner // lanes)))
 
 
 KERNEL = Kernel(

@@ -229,7 +229,7 @@ class Pictures:
         """Puts a pixel at byte `place`, or `count` elements: those from `source` on, or zeros."""
         grid, x = self._grid, self._frame.inputs[0]
         target = bytes_at(self._data, place)
-        lanes = min(ALONG, 1 << (grid.channels - 1).bit_length()) if count is None else ALONG
+        lanes = min(ALONG, sizes.power_of_two(grid.channels)) if count is None else ALONG
         for step, mask in host.vectors(0, grid.channels if count is None else count, lanes):
             if source is None:
                 value = emit.constant(emit.integer(16), 0, lanes)

@@ -36,7 +36,7 @@ class Lines:
 
         `row(r)` gives what writes lanes of row r: `(column, mask, values)`.
         """
-        few = self.lanes // _power(self.n) if isinstance(self.n, int) else 1
+        few = self.lanes // sizes.power_of_two(self.n) if isinstance(self.n, int) else 1
         tall = min(max(TALL, few), self.lanes)
         if isinstance(m, int):
             tall = max(1, min(tall, m))
@@ -89,8 +89,3 @@ class Lines:
         if isinstance(self.k, int) and self.k % self.lanes == 0:
             return found
         return add(whole, found, host.first_lanes(self.k - whole, self.lanes))
-
-
-def _power(count: int) -> int:
-    """The least power of two that is not below a count."""
-    return 1 << max(count - 1, 0).bit_length()

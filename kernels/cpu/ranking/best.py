@@ -130,7 +130,7 @@ class Ranking:
             )
         self._sorter = Sorter(self._records, "int64", self._wide)
         self._turn = host.byte_buffer(emit.ITEM_SIZE[dtype] * lanes * MOST)
-        self.sorted_at_once = 2 * kept if self._ranks else 1 << (kept - 1).bit_length()
+        self.sorted_at_once = 2 * kept if self._ranks else sizes.power_of_two(kept)
 
     def put(
         self, count: Any, keys: Sequence[Any], places: Sequence[Any], heres: Sequence[Any]
