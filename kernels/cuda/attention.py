@@ -15,12 +15,10 @@ from typing import Any
 from heddle.kernels import bodies, emit, sizes
 from heddle.kernels.cuda import _block, _frame
 from heddle.kernels.cuda.flash import calls, dense, dense_warpgroup, online
+from heddle.kernels.cuda.flash.online import WARPS
 from heddle.kernels.registry import Kernel, Machine, Portion
 from heddle.kernels.sizes import Size
 from heddle.kernels.spec import Expr, Launch, Spec, fold, product
-
-WARPS = 4
-"""Warps of a block."""
 
 _LARGEST_HEAD = 256
 
@@ -132,21 +130,9 @@ class _Warp:
         """The function that takes the state over the next 32 keys, one in each lane."""
 
         def run(first: Any, *state: Any) -> Sequence[Any]:
-            tops, totals, sums = (
-                state[: self._count],
-                state[self._count : 2 * self._count],
-                list(state[2 * self._count :]),
-            )
             scores = self._scores(first + self._lane, lanes)
-            new_tops, new_totals, shares = [], [], []
-            for query, (score, top, total) in enumerate(zip(scores, tops, totals, strict=True)):
-                best, total, fading, share = online.add_scores(score, top, total)
-                new_tops.append(best)
-                new_totals.append(total)
-                shares.append(share)
-                at = slice(query * self._columns, (query + 1) * self._columns)
-                sums[at] = [part * fading for part in sums[at]]
-            return [*new_tops, *new_totals, *self._add_values(first, shares, sums)]
+            weights, shares, values = online.add_all_scores(scores, state, self._columns)
+            return [*weights, *self._add_values(first, shares, values)]
 
         return run
 

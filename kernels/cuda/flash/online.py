@@ -8,7 +8,7 @@ elements of the values, weighted by what the other lanes scored.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from heddle.kernels import emit, memory
@@ -78,6 +78,27 @@ def add_scores(score: Any, top: Any, total: Any) -> tuple[Any, Any, Any, Any]:
     return best, emit.fma(total, fading, share), fading, share
 
 
+def add_all_scores(
+    scores: Iterable[Any], state: Sequence[Any], columns: int
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """`add_scores` of several queries, whose state is their maxima, sums, and weighted values.
+
+    A lane has so many `columns` of each one's values. Returns the maxima and sums, the lane's own
+    weights, and the values so far, scaled.
+    """
+    count = len(state) // (2 + columns)
+    tops, totals, values = [], [], list(state[2 * count :])
+    shares = []
+    for query, score in enumerate(scores):
+        top, total, fading, share = add_scores(score, state[query], state[count + query])
+        tops.append(top)
+        totals.append(total)
+        shares.append(share)
+        own = slice(query * columns, (query + 1) * columns)
+        values[own] = [value * fading for value in values[own]]
+    return [*tops, *totals], shares, values
+
+
 def inverse(top: Any, total: Any, sink: Any = None) -> Any:
     """What to multiply by in place of dividing by the lanes' sum; 1 where that is 0.
 
@@ -139,28 +160,20 @@ class _Warp:
         self._finish(emit.carry(start, stop, _block.WARP, state, step))
 
     def _step(self, first: Any, stop: Any, state: Sequence[Any]) -> Sequence[Any]:
-        tops, totals = state[: self._count], state[self._count : 2 * self._count]
-        sums = list(state[2 * self._count :])
         key = first + self._lane
         inside = emit.compare("less", key, stop)
         place, _ = self._keys.place(self._row, emit.minimum(key, stop - 1))
         place = (place * self._key_heads + self._key_head) * self._size
-        new_tops, new_totals, shares = [], [], []
-        for head, (score, top, total) in enumerate(
-            zip(self._scores(place), tops, totals, strict=True)
-        ):
-            score = capped(score * self._spec.attr("scale"), self._spec.attr("softcap"))
-            score = emit.select(inside, score, -math.inf)
-            best, total, fading, share = add_scores(score, top, total)
-            new_tops.append(best)
-            new_totals.append(total)
-            shares.append(share)
-            at = slice(head * self._columns, (head + 1) * self._columns)
-            sums[at] = [value * fading for value in sums[at]]
+        scale, cap = self._spec.attr("scale"), self._spec.attr("softcap")
+        scores = (
+            emit.select(inside, capped(product * scale, cap), -math.inf)
+            for product in self._products(place)
+        )
+        weights, shares, values = add_all_scores(scores, state, self._columns)
         count = emit.minimum(stop - first, _block.WARP)
-        return [*new_tops, *new_totals, *self._add_values(place, count, shares, sums)]
+        return [*weights, *self._add_values(place, count, shares, values)]
 
-    def _scores(self, place: Any) -> list[Any]:
+    def _products(self, place: Any) -> list[Any]:
         """The products of this lane's key with the queries."""
 
         def add(d: Any, *so_far: Any) -> list[Any]:
