@@ -62,12 +62,12 @@ class Strip:
 
     @property
     def score_steps(self) -> Size:
-        """Steps of `scores`."""
+        """Steps of the products of keys with queries."""
         return sizes.ceildiv(self.stop, TILE_ROWS * self._apart) * self._depth
 
     @property
     def sum_steps(self) -> Size:
-        """Steps of `sums`."""
+        """Steps of the products of exponentials with values."""
         return sizes.ceildiv(self.stop, PAIR) * (self.block.width // PAIR // self._beside)
 
     def attend(self, ask: Ask) -> None:

@@ -36,7 +36,7 @@ _FAR = 1 << 29  # A coordinate that is outside of any x, also with a tap's offse
 
 @dataclass(frozen=True)
 class _Row:
-    """A window: its first tap, in elements behind `origin` of the tile, and where that is in x."""
+    """A window: its first tap, in elements behind `Gathering._origin`, and where that is in x."""
 
     offset: Any
     starts: Sequence[Any]
@@ -51,6 +51,7 @@ class Gathering:
         self._thread = _block.thread() % instructions.THREADS
         self._chunk = self._thread % _CHUNKS
         item = windows.starts(place.row)[0]
+        # The first element of the image that the tile begins in.
         self._origin = windows.place(item, [0] * len(windows.sizes))
         self._rows = [self._row(place, i) for i in range(_ROWS)]
 
