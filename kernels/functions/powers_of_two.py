@@ -46,7 +46,7 @@ _unit: Setting[Unit | None] = Setting("unit", None)
 
 
 def by(unit: Unit | None) -> AbstractContextManager[None]:
-    """What is emitted in it has `narrow_silu`, `narrow_sigmoid` and `narrow_exp` by `unit`, or None."""
+    """What is emitted in it has the `narrow_` functions below by `unit`; None: by polynomials."""
     return _unit.to(unit)
 
 
