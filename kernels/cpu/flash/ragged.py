@@ -58,71 +58,115 @@ def emit_ragged(
     """Emits the loop over tasks; a token may see `seen` keys."""
     scratch = launch(spec, seen).counters > 0
     frame = host.frame(spec, machine, checks=True, scratch=scratch)
-    keys, wide = keys_of(frame), machine.tiles and is_wide(spec)
-    if wide:
-        wide_places = WidePlaces.make(frame, machine, keys)
-        block = wide_places.block
-    else:
-        block = block_of(spec, machine, key_block(spec))
-        places = Places.make(frame, block, keys)
-    split = machine.tiles and splits(spec)
-    tiled = machine.tiles and (fills_tiles(spec) or split)
-    if tiled:
-        parts = PARTS[spec.operands[0].dtype] if split else 1
-        in_tiles = block_of(spec, machine, TILED_KEYS, tiled=True, split=parts)
-        places_in_tiles = Places.make(frame, in_tiles, keys)
-    decode = Decode.make(frame, block, keys, seen)
-    spans = RowSpans(frame, report, QUERY_OFFSETS, frame.size(spec.operands[0].shape[0]))
-    found = Pieces(frame, spans, piece(spec))
-    slots = sizes.greatest(decode.tiles.key_heads, decode.parts)
-    begin, end = _spread(frame, found)
+    _Kernel(frame, keys_of(frame), seen).emit()
 
-    def step(task: Any, following: Any) -> list[Any]:
-        def work() -> list[Any]:
-            number, first = sizes.floordiv(task, slots), sizes.mod(task, slots)
-            row, token, stop, whole = found.find(number)
-            last = sizes.least(first + (end - task), slots)
-            with emit.when(emit.compare("greater", stop - token, 0)):
-                length = keys.length(row)
-                where, tokens = (row, length), (token, stop)
-                part: Part | WidePart
-                if wide:
-                    part = WidePart(frame, wide_places, where, tokens)
-                else:
-                    part = Part(frame, block, places, where, tokens)
-                few = whole & emit.compare("less_equal", stop - token, decode.tiles.tokens)
 
-                def decoded() -> list[Any]:
-                    decode.attend(row, (token, stop - token), part, (first, last))
-                    return []
+class _Kernel:
+    """What there is from the function's start on, and what its tasks do with it.
 
-                def computed() -> list[Any]:
-                    heads = (first, sizes.least(last, decode.tiles.key_heads))
-                    if isinstance(part, WidePart) or not tiled:
-                        part.attend_heads(*heads)
-                        return []
+    Pieces of rows are worked on at `_places`, those of enough queries at `_in_tiles`, where that is
+    not None.
+    """
 
-                    def many() -> list[Any]:
-                        other = Part(frame, in_tiles, places_in_tiles, where, tokens)
-                        return other.attend_in_tiles(*heads)
+    def __init__(self, frame: host.Frame, keys: Keys, seen: Expr) -> None:
+        self._frame, self._keys, spec = frame, keys, frame.spec
+        self._places = self._all_places()
+        self._is_split = frame.machine.tiles and splits(spec)
+        self._in_tiles = self._tiled_places()
+        self._decode = Decode.make(frame, self._places.block, keys, seen)
+        spans = RowSpans(frame, report, QUERY_OFFSETS, frame.size(spec.operands[0].shape[0]))
+        self._found = Pieces(frame, spans, piece(spec))
+        self._slots = sizes.greatest(self._decode.tiles.key_heads, self._decode.parts)
 
-                    enough = emit.compare("greater", part.padded, TILE_ROWS)
-                    if split:
-                        enough = emit.compare("greater_equal", part.queries, MANY)
-                        enough = enough & emit.compare("greater_equal", length, least_split(spec))
-                    true = emit.constant(emit.integer(1), 1)
-                    (others,) = emit.either(enough, [true.type], many, lambda: [true])
-                    with emit.when(others):
-                        part.attend_heads(*heads)
-                    return []
+    def _all_places(self) -> Places | WidePlaces:
+        frame, spec, machine = self._frame, self._frame.spec, self._frame.machine
+        if machine.tiles and is_wide(spec):
+            return WidePlaces.make(frame, machine, self._keys)
+        return Places.make(frame, block_of(spec, machine, key_block(spec)), self._keys)
 
-                emit.either(few, [], decoded, computed)
-            return [task + (last - first)]
+    def _tiled_places(self) -> Places | None:
+        frame, spec, machine = self._frame, self._frame.spec, self._frame.machine
+        if not self._is_split and not (machine.tiles and fills_tiles(spec)):
+            return None
+        parts = PARTS[spec.operands[0].dtype] if self._is_split else 1
+        block = block_of(spec, machine, TILED_KEYS, tiled=True, split=parts)
+        return Places.make(frame, block, self._keys)
 
-        due = emit.compare("equal", task, following)
-        return emit.either(due, [emit.integer(64)], work, lambda: [following])
+    def emit(self) -> None:
+        """Emits the loop over tasks, of which some are taken together with the one before them."""
+        begin, end = _spread(self._frame, self._found)
 
-    emit.carry(begin, end, 1, [begin], step)
+        def step(task: Any, following: Any) -> list[Any]:
+            due = emit.compare("equal", task, following)
+            kind = emit.integer(64)
+            return emit.either(due, [kind], lambda: [self._work(task, end)], lambda: [following])
+
+        emit.carry(begin, end, 1, [begin], step)
+
+    def _work(self, task: Any, end: Any) -> Any:
+        """Does a task and those of its piece up to `end`; returns the one that follows them."""
+        number, first = sizes.floordiv(task, self._slots), sizes.mod(task, self._slots)
+        row, token, stop, whole = self._found.find(number)
+        last = sizes.least(first + (end - task), self._slots)
+        with emit.when(emit.compare("greater", stop - token, 0)):
+            self._attend(row, (token, stop), whole, (first, last))
+        return task + (last - first)
+
+    def _attend(
+        self, row: Any, tokens: tuple[Any, Any], whole: Any, slots: tuple[Any, Any]
+    ) -> None:
+        """Some slots of a piece: parts of its keys where it is a row that decodes, else heads."""
+        where, (token, stop) = (row, self._keys.length(row)), tokens
+        part = self._part(where, tokens)
+        few = whole & emit.compare("less_equal", stop - token, self._decode.tiles.tokens)
+
+        def decoded() -> list[Any]:
+            self._decode.attend(row, (token, stop - token), part, slots)
+            return []
+
+        def computed() -> list[Any]:
+            first, last = slots
+            heads = first, sizes.least(last, self._decode.tiles.key_heads)
+            self._attend_heads(part, where, tokens, heads)
+            return []
+
+        emit.either(few, [], decoded, computed)
+
+    def _part(self, where: tuple[Any, Any], tokens: tuple[Any, Any]) -> Part | WidePart:
+        if isinstance(self._places, WidePlaces):
+            return WidePart(self._frame, self._places, where, tokens)
+        return Part(self._frame, self._places.block, self._places, where, tokens)
+
+    def _attend_heads(
+        self,
+        part: Part | WidePart,
+        where: tuple[Any, Any],
+        tokens: tuple[Any, Any],
+        heads: tuple[Any, Any],
+    ) -> None:
+        """Some heads of a part: in tiles where it has enough queries, else as it does them."""
+        places = self._in_tiles
+        if isinstance(part, WidePart) or places is None:
+            part.attend_heads(*heads)
+            return
+
+        def in_tiles() -> list[Any]:
+            tiled = Part(self._frame, places.block, places, where, tokens)
+            return tiled.attend_in_tiles(*heads)
+
+        enough = self._has_enough(part, where[1])
+        true = emit.constant(emit.integer(1), 1)
+        (others,) = emit.either(enough, [true.type], in_tiles, lambda: [true])
+        with emit.when(others):
+            part.attend_heads(*heads)
+
+    def _has_enough(self, part: Part, length: Any) -> Any:
+        """Whether a part's queries, and a row of so many keys, are worth tiles."""
+        if not self._is_split:
+            return emit.compare("greater", part.padded, TILE_ROWS)
+        enough = emit.compare("greater_equal", part.queries, MANY)
+        least = least_split(self._frame.spec)
+        return enough & emit.compare("greater_equal", length, least)
 
 
 def _spread(frame: host.Frame, found: Pieces) -> tuple[Any, Any]:
