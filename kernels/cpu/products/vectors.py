@@ -88,6 +88,22 @@ def adder(
     zero = emit.constant(emit.register_type(step.sums), 0, lanes)
 
     def add_steps(tile: Tile, start: Size, stop: Size, before: Sequence[Any]) -> list[Any]:
+        size = emit.ITEM_SIZE[element]
+        # What each step would ask for, and its address, takes as many slots as its loads; few rows
+        # by vectors of 64 bytes wait for memory anyhow.
+        several = tile.height >= rows_of(frame.machine) // 2
+        turn = TOGETHER if several or frame.machine.vector_bytes == 32 else 1
+        asks = []
+        if tile.column is not None:
+            asks.append(products_asks.own_elements(frame, tile, start, stop, lanes))
+        if following is None:
+            asks.append(products_asks.next_rows(frame, tile, k, group))
+        if tile.part == 0:  # the columns beside them lie in the same lines, or the next
+            width = PANEL * emit.ITEM_SIZE[right]
+            behind = (stop - start) * width if following is None else following
+            ahead = start, stop, steps, width, behind, turn
+            asks.append(products_asks.next_stretch(frame, tile, *ahead))
+
         def left_at(r: int, at: Any) -> Any:
             place = left(tile, r, at * group)
             return emit.splat(memory.load(place, 0, wide, alignment=size), lanes)
@@ -107,21 +123,6 @@ def adder(
             for ask in asks:
                 ask(at)
 
-        size = emit.ITEM_SIZE[element]
-        # What each step would ask for, and its address, takes as many slots as its loads; few rows
-        # by vectors of 64 bytes wait for memory anyhow.
-        several = tile.height >= rows_of(frame.machine) // 2
-        turn = TOGETHER if several or frame.machine.vector_bytes == 32 else 1
-        asks = []
-        if tile.column is not None:
-            asks.append(products_asks.own_elements(frame, tile, start, stop, lanes))
-        if following is None:
-            asks.append(products_asks.next_rows(frame, tile, k, group))
-        if tile.part == 0:  # the columns beside them lie in the same lines, or the next
-            width = PANEL * emit.ITEM_SIZE[right]
-            behind = (stop - start) * width if following is None else following
-            ahead = start, stop, steps, width, behind, turn
-            asks.append(products_asks.next_stretch(frame, tile, *ahead))
         # Tiles of one block may differ in height by one, and in width; a row's bits must not depend
         # on that.
         copies = 1 if several else copies_of(2 * tile.height, step.latency)
