@@ -87,16 +87,14 @@ class Strip:
         totals = [tiles.zero() for _ in range(4)]
         for step in range(0, block.steps, TILE_ROWS):
             keys: list[Any] = []
-            for number, total in enumerate(totals):
-                if number % 2 == 0:
-                    place = (self.row + HALVES[number // 2]) * block.depth + step
-                    query = load(block.query, place, block.depth)
-                if number < 2:
-                    keys.append(
-                        load(block.key, step * block.keys + HALVES[number], block.keys, True)
-                    )
-                totals[number] = added(total, query, keys[number % 2])
-                yield
+            for down, row in enumerate(HALVES):
+                query = load(block.query, (self.row + row) * block.depth + step, block.depth)
+                for across, column in enumerate(HALVES):
+                    if down == 0:  # the other queries meet the same keys
+                        keys.append(load(block.key, step * block.keys + column, block.keys, True))
+                    number = 2 * down + across
+                    totals[number] = added(totals[number], query, keys[across])
+                    yield
         for number, total in enumerate(totals):
             place = HALVES[number // 2] * PAIR + HALVES[number % 2]
             tiles.store(total, words(self.place, place), PAIR * WORD)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from heddle.kernels import convert, crosslane, emit, memory, sizes
@@ -234,13 +235,12 @@ class Strip:
     def _sums(self, pairs: Size, ask: Ask) -> None:
         """Adds the exponentials times the values to the sums."""
         block, beside = self.block, self._beside
-        numbers = [
-            (n, tile, odd) for n in range(beside) for tile in range(self.tiles) for odd in range(2)
-        ]
+        pairs_beside, shares_beside = range(beside), range(2 * self.tiles)
         for group in emit.loop(0, block.width // PAIR // beside):
             first = group * (beside * PAIR)
             places = []
-            for n, tile, odd in numbers:
+            for n, share in product(pairs_beside, shares_beside):
+                tile, odd = divmod(share, 2)
                 row = self.row + tile * TILE_ROWS
                 column = first + (n * PAIR + odd * TILE_ROWS)
                 places.append(words(block.total, row * block.across + column))
@@ -250,16 +250,14 @@ class Strip:
                 ask(due + pair)
                 for key in (pair * 2, pair * 2 + 1):
                     start, apart = self.sides.values(key)
-                    left: list[Any] = []
-                    after = []
-                    for total, (n, tile, odd) in zip(totals, numbers, strict=True):
-                        if (tile, odd) == (0, 0):
-                            place = memory.at(start, (first + n * PAIR) * 2, "int8")
-                            right = tiles.load(place, apart)
-                        number = tile * 2 + odd
-                        if n == 0:
-                            left.append(_load(self.shares, key * (2 * self.tiles) + number))
-                        after.append(added(total, left[number], right))
+                    before, left, after = iter(totals), [], []
+                    for n in pairs_beside:
+                        place = memory.at(start, (first + n * PAIR) * 2, "int8")
+                        right = tiles.load(place, apart)
+                        for share in shares_beside:
+                            if n == 0:  # the other columns meet the same shares
+                                left.append(_load(self.shares, key * (2 * self.tiles) + share))
+                            after.append(added(next(before), left[share], right))
                     totals = tuple(after)
                 return list(totals)
 
