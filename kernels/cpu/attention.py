@@ -123,103 +123,132 @@ def _emit_tasks(spec: Spec, machine: Machine) -> None:
             for item, shared, part in numbers
         )
         if not split:
-            _attend(frame, block, query, after)
+            _Task(frame, block, query, after).attend()
             continue
         # A row's bits depend on how many queries and keys there are, if these are few.
         counts = (emit.as_index(frame.size(n)) for n in (_queries(spec), ordered(spec, 1)[2]))
         many = emit.compare("greater_equal", emit.minimum(*counts), least_split(spec))
-        in_tiles = partial(_attend, frame, in_parts, query, after)
+
+        def in_tiles(query: Queries = query, after: Queries = after) -> list[Any]:
+            return _Task(frame, in_parts, query, after).attend()
+
         # Blocks of whole strips may be enough without the last ones.
         with emit.when(emit.compare("less", query.first, emit.as_index(query.stop))):
             (others,) = emit.either(many, [true.type], in_tiles, lambda: [true])
             with emit.when(others):
                 for first in emit.loop(query.first, query.stop, block.queries):
-                    _attend(frame, block, replace(query, first=first), after)
+                    _Task(frame, block, replace(query, first=first), after).attend()
 
 
-def _attend(frame: host.Frame, block: Block, query: Queries, after: Queries) -> list[Any]:
-    """One task, and what the one `after` it will read is asked for.
+class _Task:
+    """One task, of the keys that `query` may see; what the one `after` it reads is asked for."""
 
-    Where numbers are split, returns whether a result is infinite or a NaN.
-    """
-    spec = frame.spec
-    queries, keys = (frame.size(ordered(spec, number)[2]) for number in (0, 1))
-    count = sizes.least(emit.index(block.queries), query.stop - query.first)
-    last_key = keys
-    if spec.attr("causal"):
-        behind = query.position(count - 1) + 1 + (keys - queries)
-        last_key = sizes.greatest(sizes.least(behind, keys), 0)
-    tiled = sizes.ceildiv(count, block.rows) * block.rows
-    if block.tiled:
-        attention.clear(block, count, tiled)
-    else:
-        tile.clear(block, 0, tiled)
+    def __init__(self, frame: host.Frame, block: Block, query: Queries, after: Queries) -> None:
+        self._frame, self._block, self._query, self._after = frame, block, query, after
+        self._queries, self._keys = (frame.size(ordered(frame.spec, n)[2]) for n in (0, 1))
+        self._count = sizes.least(emit.index(block.queries), query.stop - query.first)
+        self._last_key = self._stop()
 
-    def query_start(r: Any) -> Any:
-        return row_of(frame, 0, *query.place(r)) * block.size
+    def attend(self) -> list[Any]:
+        """Over all keys, and writes.
 
-    put_queries(frame, block, count, tiled, query_start)
+        Where numbers are split, returns whether a result is infinite or a NaN.
+        """
+        block = self._block
+        padded = sizes.ceildiv(self._count, block.rows) * block.rows
+        if block.tiled:
+            attention.clear(block, self._count, padded)
+        else:
+            tile.clear(block, 0, padded)
+        put_queries(self._frame, block, self._count, padded, self._query_start)
+        together = block.keys * block.parts
+        for key in emit.loop(self._first_key(self._query), self._last_key, together):
+            self._attend_to(key, together)
+        if block.split > 1:
+            attention_parts.add_weights(block, padded)
+        return self._write()
 
-    def first_key(query: Queries) -> Size:
-        if not spec.attr("window"):
+    def _stop(self) -> Size:
+        """The key behind the last one that a query sees."""
+        if not self._frame.spec.attr("causal"):
+            return self._keys
+        behind = self._query.position(self._count - 1) + 1 + (self._keys - self._queries)
+        return sizes.greatest(sizes.least(behind, self._keys), 0)
+
+    def _first_key(self, query: Queries) -> Size:
+        """The first key of a block of those that `query` sees."""
+        window, block = self._frame.spec.attr("window"), self._block
+        if not window:
             return 0
-        opened = query.position(0) + (keys - queries) + 1 - spec.attr("window")
+        opened = query.position(0) + (self._keys - self._queries) + 1 - window
         return sizes.greatest(opened, 0) // block.keys * block.keys
 
-    def put(part: Block, key: Any) -> None:
-        """Puts the keys and values of a block from `key` on on the stack."""
+    def _query_start(self, r: Any) -> Any:
+        return row_of(self._frame, 0, *self._query.place(r)) * self._block.size
 
-        def start_of(number: int, r: Any) -> Any:
-            return row_of(frame, number, query.item, query.head, key + r) * block.size
-
-        present = sizes.least(emit.index(block.keys), last_key - key)
-        put_keys(frame, part, present, partial(start_of, 1), partial(start_of, 2))
-
-    together = block.keys * block.parts
-    for key in emit.loop(first_key(query), last_key, together):
-
-        def seen_at(top: Any, number: Any = 0, parts: int = 1, key: Any = key) -> Seen:
-            start = key + number * block.keys
-            present = sizes.least(emit.index(block.keys * parts), last_key - start)
-            return Tile(frame, block, query, top, start, present).seen()
-
-        there = sizes.least(emit.index(together), last_key - key)
+    def _attend_to(self, key: Any, together: int) -> None:
+        """The keys from `key` on, of so many: one block, or several in tiles."""
+        block, count = self._block, self._count
+        there = sizes.least(emit.index(together), self._last_key - key)
         if block.tiled:
             for number in emit.loop(0, sizes.ceildiv(there, block.keys)):
-                put(block.part(number), key + number * block.keys)
+                self._put(block.part(number), key + number * block.keys)
         else:
-            put(block, key)
-        more = emit.compare("less", key + together, last_key)
+            self._put(block, key)
+        asks, seen_at = self._asks(key, together, there), partial(self._seen, key)
+        if not block.tiled:
+            for top in emit.loop(0, count, block.rows):
+                tile.attend(block, top, seen_at(top), *asks.beside(top))
+            return
+        span_at = partial(seen_at, parts=block.parts)
+        if block.split > 1:
+            attention_parts.attend(block, count, span_at, seen_at, asks.beside_strips)
+        else:
+            attention.attend(block, count, span_at, seen_at, asks.beside_strip)
+
+    def _put(self, part: Block, key: Any) -> None:
+        """Puts the keys and values of a block from `key` on on the stack."""
+        frame, query = self._frame, self._query
+
+        def start_of(number: int, r: Any) -> Any:
+            return row_of(frame, number, query.item, query.head, key + r) * self._block.size
+
+        present = sizes.least(emit.index(self._block.keys), self._last_key - key)
+        put_keys(frame, part, present, partial(start_of, 1), partial(start_of, 2))
+
+    def _seen(self, key: Any, top: Any, number: Any = 0, parts: int = 1) -> Seen:
+        """What the queries from `top` on see of `parts` blocks, from that `number` behind `key`."""
+        block = self._block
+        start = key + number * block.keys
+        present = sizes.least(emit.index(block.keys * parts), self._last_key - start)
+        return Tile(self._frame, block, self._query, top, start, present).seen()
+
+    def _asks(self, key: Any, together: int, there: Any) -> Asks:
+        """What is asked for beside the keys from `key` on: those behind, or of the next task."""
+        query, after = self._query, self._after
+        more = emit.compare("less", key + together, self._last_key)
         source = [
             select(more, emit.as_index(own), emit.as_index(other))
             for own, other in (
                 (query.item, after.item),
                 (query.head, after.head),
-                (key + together, first_key(after)),
+                (key + together, self._first_key(after)),
             )
         ]
-        asks = Asks(frame, block, there, count, query, after, source)
-        if block.tiled:
-            span_at = partial(seen_at, parts=block.parts)
-            if block.split > 1:
-                attention_parts.attend(block, count, span_at, seen_at, asks.beside_strips)
-            else:
-                attention.attend(block, count, span_at, seen_at, asks.beside_strip)
-        else:
-            for top in emit.loop(0, count, block.rows):
-                tile.attend(block, top, seen_at(top), *asks.beside(top))
-    if block.split > 1:
-        attention_parts.add_weights(block, tiled)
-    finish = rows.Finish(frame, block.lanes)
+        return Asks(self._frame, self._block, there, self._count, query, after, source)
 
-    def write(r: Any, *found: Any) -> list[Any]:
-        share = inverse(block.weight_at(r))
-        out_at = finish.row(row_of(frame, 0, *query.place(r)))
-        for column, mask in host.vectors(0, block.size, block.lanes):
-            out_at(column, mask, block.vector(block.total, r * block.across + column) * share)
-        return attention_parts.no_numbers(block, r, share, *found)
+    def _write(self) -> list[Any]:
+        frame, block = self._frame, self._block
+        finish = rows.Finish(frame, block.lanes)
 
-    return attention_parts.any_no_number(block, count, write)
+        def write(r: Any, *found: Any) -> list[Any]:
+            share = inverse(block.weight_at(r))
+            out_at = finish.row(row_of(frame, 0, *self._query.place(r)))
+            for column, mask in host.vectors(0, block.size, block.lanes):
+                out_at(column, mask, block.vector(block.total, r * block.across + column) * share)
+            return attention_parts.no_numbers(block, r, share, *found)
+
+        return attention_parts.any_no_number(block, self._count, write)
 
 
 def supports(spec: Spec) -> str | None:
