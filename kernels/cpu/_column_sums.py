@@ -63,72 +63,100 @@ def _accumulator(spec: Spec) -> str:
 
 def emit_columns(frame: host.Frame) -> None:
     """Emits the loop over tasks."""
-    spec, total = frame.spec, _accumulator(frame.spec)
-    stage, axis, shape = spec.attr(STAGE), spec.attr("axis"), frame.shape(spec.operands[0].shape)
-    lanes = rows.lanes_for(spec, frame.machine)
+    total = _accumulator(frame.spec)
+    lanes = rows.lanes_for(frame.spec, frame.machine)
     nothing = emit.constant(emit.register_type(total), NOTHING, lanes)
-    if stage == "parts":
+    if frame.spec.attr(STAGE) == "parts":
         sums = _columns.Reduction(total, nothing, lambda a, b: a + b, lambda value, _: value)
         _columns.emit_columns(frame, sums)
-        return
-    count, between, length = shape[axis], sizes.product(shape[axis + 1 : -1]), shape[-1]
-    parts = PARTS if stage == "joins" else 1
-    each = sizes.ceildiv(count, parts)
-    source, finish = rows.Source(frame, lanes), rows.Finish(frame, lanes)
-    finish.stream = finish.stream.aligned([length])
-    running = host.byte_buffer(WIDTH * emit.ITEM_SIZE[total])
-    held = frame.pointers(len(spec.buffers), 1)[0] if stage == "joins" else None
-    pitch = sizes.ceildiv(length, lanes) * lanes  # of totals of short rows
+    else:
+        _Running(frame, total, nothing).emit()
 
-    def before(outer: Size, part: Size, middle: Size, column: Any, mask: Any) -> Any:
-        """The totals of the parts before `part`."""
 
-        def add(number: Any, so_far: Any) -> list[Any]:
-            row = (outer * PARTS + number) * between + middle
-            return [so_far + memory.load(held, row * length + column, total, lanes, mask)]
+class _Running:
+    """The running sums, of `total`, of the tasks' columns; made at the function's start.
 
-        return emit.carry(0, part, 1, [nothing], add)[0] if held is not None else nothing
+    They begin with `nothing`, those of a part with what the parts before it hold.
+    """
 
-    def down(outer: Size, part: Size, across: _Range, columns: _Range) -> None:
+    def __init__(self, frame: host.Frame, total: str, nothing: Any) -> None:
+        spec, axis = frame.spec, frame.spec.attr("axis")
+        shape, joins = frame.shape(spec.operands[0].shape), spec.attr(STAGE) == "joins"
+        self._frame, self._total, self._nothing = frame, total, nothing
+        self._lanes = lanes = emit.lanes_of(nothing)
+        self._count, self._length = shape[axis], shape[-1]
+        self._between = sizes.product(shape[axis + 1 : -1])
+        self._parts = PARTS if joins else 1
+        self._each = sizes.ceildiv(self._count, self._parts)
+        self._source, self._finish = rows.Source(frame, lanes), rows.Finish(frame, lanes)
+        self._finish.stream = self._finish.stream.aligned([self._length])
+        self._running = host.byte_buffer(WIDTH * emit.ITEM_SIZE[total])
+        self._held = frame.pointers(len(spec.buffers), 1)[0] if joins else None
+        self._pitch = sizes.ceildiv(self._length, lanes) * lanes  # of totals of short rows
+
+    def emit(self) -> None:
+        """Emits the loop over tasks: groups of short rows, or strips of columns."""
+        together = _together(self._frame.spec)
+        if together:
+            self._emit_groups(together)
+        else:
+            self._emit_strips()
+        self._finish.stream.fence()
+
+    def _emit_groups(self, together: int) -> None:
+        most, first, last = WIDTH // max(1, self._pitch), self._frame.first, self._frame.last
+        groups = sizes.ceildiv(self._between, together)
+        for line, low, high in _columns.lines(first, last, groups):
+            outer, part = sizes.split(line, (1, self._parts))
+            end = sizes.least(high * together, self._between)
+            for middle in emit.loop(low * together, end, most):
+                across = middle, sizes.least(middle + most, end)
+                self._down(outer, part, across, (0, self._length))
+
+    def _emit_strips(self) -> None:
+        first, last = self._frame.first, self._frame.last
+        strips = sizes.ceildiv(self._length, STRIP)
+        for line, low, high in _columns.lines(first, last, strips):
+            outer, part, middle = sizes.split(line, (1, self._parts, self._between))
+            end = sizes.least(high * STRIP, self._length)
+            for start in emit.loop(low * STRIP, end, WIDTH):
+                across, columns = (middle, middle + 1), (start, sizes.least(start + WIDTH, end))
+                self._down(outer, part, across, columns)
+
+    def _down(self, outer: Size, part: Size, across: _Range, columns: _Range) -> None:
         """All of a part, for the rows `across` it and a range of their columns."""
-        first, last = part * each, sizes.least((part + 1) * each, count)
-
-        def totals(middle: Size) -> Iterator[tuple[Any, Any, Any]]:
-            """For each vector of the row: column, mask, and where its totals are."""
-            start = (middle - across[0]) * pitch
-            for column, mask in host.vectors(*columns, lanes):
-                yield column, mask, start + column - columns[0]
-
+        first, last = part * self._each, sizes.least((part + 1) * self._each, self._count)
         for middle in emit.loop(*across):
-            for column, mask, place in totals(middle):
-                value = before(outer, part, middle, column, mask)
-                memory.store(value, running, place, total)
+            for column, mask, place in self._totals(middle, across, columns):
+                value = self._before(outer, part, middle, column, mask)
+                memory.store(value, self._running, place, self._total)
         # Four rows at once were no faster from the caches, and up to five times as slow past them.
         for j in emit.loop(first, last):
             for middle in emit.loop(*across):
-                number = (outer * count + j) * between + middle
-                x_at, out_at = source.row(number), finish.row(number, streams=True)
-                for column, mask, place in totals(middle):
-                    value = memory.load(running, place, total, lanes) + x_at(column, mask)
-                    out_at(column, mask, value)
-                    memory.store(value, running, place, total)
+                number = (outer * self._count + j) * self._between + middle
+                x_at = self._source.row(number)
+                out_at = self._finish.row(number, streams=True)
+                for column, mask, place in self._totals(middle, across, columns):
+                    total = memory.load(self._running, place, self._total, self._lanes)
+                    total = total + x_at(column, mask)
+                    out_at(column, mask, total)
+                    memory.store(total, self._running, place, self._total)
 
-    together = _together(spec)
-    if together:
-        most = WIDTH // max(1, pitch)
-        for line, low, high in _columns.lines(
-            frame.first, frame.last, sizes.ceildiv(between, together)
-        ):
-            outer, part = sizes.split(line, (1, parts))
-            end = sizes.least(high * together, between)
-            for middle in emit.loop(low * together, end, most):
-                down(outer, part, (middle, sizes.least(middle + most, end)), (0, length))
-    else:
-        for line, low, high in _columns.lines(
-            frame.first, frame.last, sizes.ceildiv(length, STRIP)
-        ):
-            outer, part, middle = sizes.split(line, (1, parts, between))
-            end = sizes.least(high * STRIP, length)
-            for start in emit.loop(low * STRIP, end, WIDTH):
-                down(outer, part, (middle, middle + 1), (start, sizes.least(start + WIDTH, end)))
-    finish.stream.fence()
+    def _totals(
+        self, middle: Size, across: _Range, columns: _Range
+    ) -> Iterator[tuple[Any, Any, Any]]:
+        """For each vector of a row: column, mask, and where its totals are."""
+        start = (middle - across[0]) * self._pitch
+        for column, mask in host.vectors(*columns, self._lanes):
+            yield column, mask, start + column - columns[0]
+
+    def _before(self, outer: Size, part: Size, middle: Size, column: Any, mask: Any) -> Any:
+        """The totals of the parts before `part`."""
+        if self._held is None:
+            return self._nothing
+
+        def add(number: Any, so_far: Any) -> list[Any]:
+            place = ((outer * PARTS + number) * self._between + middle) * self._length + column
+            return [so_far + memory.load(self._held, place, self._total, self._lanes, mask)]
+
+        return emit.carry(0, part, 1, [self._nothing], add)[0]
