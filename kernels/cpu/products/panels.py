@@ -135,7 +135,7 @@ class Tasks(Results):
 
 
 Add = Callable[[Tile, Size, Size, Sequence[Any]], Sequence[Any]]
-"""Adds steps, from the first to the one before the last, to the sums of a tile."""
+"""The sums of a tile with some steps added: see `stretches`."""
 
 Multiply = Callable[[Tasks, Block, Any], None]
 """Emits the sums of a block and what writes them, given where they have room, in rows of 32."""
