@@ -54,7 +54,7 @@ warpgroup = loaded("warpgroup")
 warpgroup_scaled = loaded("warpgroup_scaled")
 warpgroup_windows = loaded("warpgroup_windows")
 windows = loaded("windows")
-short, narrow = flash_split.short, top_k.narrow  # Fixtures of tests below.
+narrow = top_k.narrow  # A fixture of tests below.
 
 Case = tuple[Callable, ...]
 """A test, and what it takes."""
@@ -182,7 +182,7 @@ def what_runs_is_ptx(request, monkeypatch):
     monkeypatch.setattr(cuda_harness, "of_ptx", True)
     monkeypatch.setattr(cuda_harness, "to_ptx", checked)
     if "warpgroups" in request.node.name:
-        monkeypatch.setattr(cuda_harness, "MACHINE", MACHINES["sm_90a"])
+        request.getfixturevalue("on_hopper")
 
 
 def checked(*given) -> str:
@@ -214,7 +214,7 @@ def test_rows(request, monkeypatch, name):
 @pytest.mark.parametrize("name", ATTENTION)
 def test_attention(request, monkeypatch, name):
     if "parts" in name:
-        request.getfixturevalue("short")
+        request.getfixturevalue("short_parts")
     run(ATTENTION[name], monkeypatch)
 
 
