@@ -201,6 +201,9 @@ def supports(spec: Spec) -> str | None:
     dtypes = {operand.dtype for operand in spec.operands}
     if len(dtypes) > 1 or not dtypes <= set(DTYPES):
         return f"wanted float32 or float64 on both sides, got {' and '.join(sorted(dtypes))}"
+    left, right = (operand.shape[:-2] for operand in spec.operands[:2])
+    if spec.attr("turned") and left != right:
+        return f"beside a turned left side wanted {list(left)} in front of the right one's rows"
     m = _extents(spec)[1]
     if not isinstance(m, int) and not along_k(spec):
         return f"wanted a known number of rows, got {m}"

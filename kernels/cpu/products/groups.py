@@ -82,7 +82,9 @@ class Groups:
 
 
 def unsupported(spec: Spec) -> str | None:
-    """Why not, unless scales are floats and there is no prologue."""
+    """Why not, unless scales are floats, there is something along k, and no prologue."""
+    if spec.operands[0].shape[-1] == 0:  # the loops along k write in their last turn
+        return "wanted something along k, got nothing"
     scales = spec.operands[2].dtype
     if scales not in ("float32", "float16", "bfloat16"):
         return f"scales: wanted float32, float16 or bfloat16, got {scales}"

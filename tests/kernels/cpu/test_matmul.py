@@ -156,6 +156,12 @@ def test_what_it_refuses():
     assert supports(product("float32", (), "d0", 8, 9, transposed=True)) == (
         "wanted a known number of rows, got d0"
     )
+    plain = product("float32", ("d1",), 8, 8, 8)
+    turned, (a, b) = replace(plain, attrs=(*plain.attrs, ("turned", True))), plain.operands
+    assert supports(turned) is None
+    assert supports(replace(turned, operands=(a, replace(b, shape=b.shape[1:])))) == (
+        "beside a turned left side wanted ['d1'] in front of the right one's rows"
+    )
     assert supports(replace(spec, beside=(spec,))) == (
         "it takes no prologue, and no product beside it"
     )

@@ -168,6 +168,7 @@ def test_refusals():
     double = Operand("float64", scales.shape)
     wanted = "scales: wanted float32, float16 or bfloat16, got float64"
     assert supports(with_operands(a, weight, double)) == wanted
+    assert supports(product("int8", 3, 0, 5)) == "wanted something along k, got nothing"
     body = Body((a,), (), (0,))
     assert supports(with_operands(a, weight, scales, prologue=body)) == "it takes no prologue"
     pack = packing(3, 8)
