@@ -271,6 +271,9 @@ def in_vectors(
     if written:
         dtypes = [operand.dtype for operand in frame.spec.outputs]
         moved = [*zip(frame.outputs, dtypes, strict=True), *moved]
+    if not moved:
+        body(1)
+        return
     widest = max(emit.ITEM_SIZE[dtype] for _, dtype in moved)
     lanes = min(most, frame.machine.vector_bytes // widest)
     lengths = [*rows, *(group.row for group in inputs)]

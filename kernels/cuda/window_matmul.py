@@ -7,7 +7,7 @@ from x to where a chunk of a matrix would be, or zeros where the tap is outside;
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -47,8 +47,20 @@ def emit_windows(spec: Spec, machine: Machine) -> None:
         else:
             side = fma.side_of(spec)
             where = _place(frame, left, side, side)
+            where = replace(where, k=_of_what_is_there(left, where.k))
             sides = left.side(where), frame.reader(1)
             fma.emit_tile_at(frame, sides, True, where, (emit.index(0), emit.index(0)))
+
+
+def _of_what_is_there(left: _Left, k: Size) -> Size:
+    """The sums' length, which is 0 where x is empty and all that is seen is padding.
+
+    Taps outside read some element of x in their place, and there is none.
+    """
+    places = sizes.product(left.windows.sizes)
+    if isinstance(places, int):
+        return k if places else 0
+    return select(compare("greater", places, 0), emit.as_index(k), 0)
 
 
 def _dtypes(spec: Spec) -> tuple[str, str]:

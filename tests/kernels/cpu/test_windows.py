@@ -42,6 +42,13 @@ def test_convolutions(name):
 
 
 @pytest.mark.parametrize(("dtype", "arch"), LEVELS)
+def test_windows_of_padding_alone(dtype, arch):
+    """x has no element."""
+    spec = packed(dtype, (1, "d0", 8), 32, (3,), 1, None, (2, 2), biased=True)
+    check(spec, {"d0": 0}, arch=arch)
+
+
+@pytest.mark.parametrize(("dtype", "arch"), LEVELS)
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_of_windows(name, dtype, arch):
     error = {"float32": (2e-5, 2e-4), "bfloat16": (3e-2, 1e-3)}[dtype]

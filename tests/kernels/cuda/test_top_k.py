@@ -1,5 +1,7 @@
 """The best of long rows on the emulator: bounds that are narrowed, several rounds, mistakes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from cuda_cases import plain, tensor
@@ -9,6 +11,7 @@ from reference import evaluate
 
 from heddle.kernels.cuda import _block
 from heddle.kernels.cuda.ranking import best, histogram
+from heddle.kernels.spec import Body, Step
 
 
 def search(dtype: str, n: int, k: int, smallest: bool = False):
@@ -33,6 +36,15 @@ def test_more_than_are_taken_at_once():
 def test_equal_elements_are_more_than_there_is_room_for():
     numbers = np.random.default_rng(3).integers(0, 2, (2, 1400)).astype(np.float32)
     check(search("float32", 1400, 9), numbers)
+
+
+def test_what_is_alike_along_rows():
+    """A prologue whose inputs stretch: nothing moves in vectors."""
+    body = Body((tensor("float32", "d0", 1),), (Step("exp", (0,), "float32"),), (1,))
+    spec = replace(search("float32", 40, 2), prologue=body)
+    array = random(3, 1)
+    (found,), _ = run(spec, [array], {"d0": 3})
+    np.testing.assert_array_equal(found, evaluate(spec, {"d0": 3}, [array])[0])
 
 
 @pytest.fixture

@@ -34,6 +34,13 @@ def test_unaligned():
     check(plain("float16", (1, 4, 5, 8), 8, (3, 3), 1, None, (1, 1, 1, 1)), shift=1)
 
 
+@pytest.mark.parametrize("size", ["d0", 0])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_windows_of_padding_alone(dtype, size):
+    """x has no element, so that nothing of it can be read in the place of a tap outside."""
+    check(plain(dtype, (1, size, 8), 8, (3,), 1, None, (2, 2), biased=True), dims={"d0": 0})
+
+
 @pytest.mark.parametrize("kind", ["max", "mean", "product"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_reductions(dtype, kind):
