@@ -8,7 +8,7 @@ from reference import numpy_dtype, shape, size
 from heddle.graph.compiler import assemble
 from heddle.graph.compiler.pipeline import lower
 from heddle.kernels.mlir import ir
-from heddle.kernels.registry import find
+from heddle.kernels.registry import AHEAD, find
 from heddle.kernels.spec import Spec
 from heddle.runtime.artifact import Code, Copy, Dispatch, Routine, Weight
 
@@ -78,12 +78,7 @@ class EmulatedModel:
         kernel = self.program.kernels[step.kernel]
         spec = Spec.from_json(kernel.codes[0].data.decode())
         memory = [self._memory(held, number, symbols) for number in step.buffers]
-        extras = find(spec.op, "cuda").extras(spec)
-        initialised = [False] * len(spec.buffers) + [extra != "workspace" for extra in extras]
-        buffers = [
-            Buffer(data, written=i >= len(spec.inputs), initialised=initialised[i])
-            for i, data in enumerate(memory)
-        ]
+        buffers = _buffers(spec, memory)
         emulated, program = built(spec, MACHINE)
         chosen = kernel.codes[0].launch
         started = kernel.launches[chosen]
@@ -106,6 +101,20 @@ class EmulatedModel:
         found = held[buffer.kind][buffer.index]
         assert stop <= len(found), f"{buffer} ends at {stop} of {len(found)} bytes"
         return found[start:stop]
+
+
+def _buffers(spec: Spec, memory: list[np.ndarray]) -> list[Buffer]:
+    """What the kernel is given: what it updates, and extras but the workspace, hold something."""
+    row, reads = find(spec.op, "cuda"), len(spec.inputs)
+    ahead = row.ahead(spec) if spec.attr(AHEAD) else ()
+    extras = dict(enumerate(row.extras(spec), len(spec.buffers)))
+    held = {*range(reads, reads + row.updates)}
+    held |= {number for number, name in extras.items() if name != "workspace"}
+    settled = {*ahead, *(number for number, name in extras.items() if name == "status")}
+    return [
+        Buffer(data, number >= reads, number in held, settled=number in settled)
+        for number, data in enumerate(memory)
+    ]
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from cuda_program import EmulatedModel
 
-from heddle.graph import reference
+from heddle.graph import DType, Graph, TensorType, ops, reference
 from heddle.pipelines.embedding import pad
 from heddle.pipelines.models.embedder import sentence_embedder
 from heddle.pipelines.models.encoder.config import EncoderConfig
@@ -52,3 +52,15 @@ def test_a_token_out_of_range_is_reported_by_its_kernel(model):
     tokens, mask = pad([[3, 1, 39], [2, 40]])
     _, status = emulated(tokens, mask)
     assert status == [1, 40, 40, 0]
+
+
+def test_what_is_updated_holds_what_was_there():
+    """The program copies it to where the kernel adds to it."""
+    types = [TensorType(DType.float32, ("n", 4)), TensorType(DType.int64, ("k",))]
+    with Graph("scatter", [*types, TensorType(DType.float32, ("k", 4))]) as graph:
+        x, places, rows = graph.inputs
+        graph.output(ops.scatter(x * 2.0, places, rows, axis=0, reduce="max"))
+    x, rows = (np.random.default_rng(n).standard_normal((n, 4)).astype(np.float32) for n in (6, 3))
+    inputs = [x, np.array([1, 4, 1]), rows]
+    (found,), _ = EmulatedModel(graph, {})(*inputs)
+    np.testing.assert_array_equal(found, reference.evaluate(graph, inputs)[0])

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from emulator.exact import fma64
 from emulator.float8 import from_float8, to_float8
 from emulator.memory import EmulatorError
 from emulator.types import numbers, result_dtype, shape_of, size_of
@@ -37,9 +38,10 @@ def as_unsigned(function: Callable) -> Callable:
 
 
 def fma(a, b, c):
-    """Exact products: of float32 in float64, of float64 (nearly) in extended precision."""
-    wide = np.float64 if a.dtype == np.float32 else np.longdouble
-    return (a.astype(wide) * b.astype(wide) + c.astype(wide)).astype(a.dtype)
+    """Exact products: of float32 in float64, of float64 as `fma64`."""
+    if a.dtype == np.float64:
+        return fma64(a, b, c)
+    return (a.astype(np.float64) * b.astype(np.float64) + c.astype(np.float64)).astype(a.dtype)
 
 
 def constant(op):
