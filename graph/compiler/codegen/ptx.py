@@ -28,13 +28,14 @@ class Cubin:
     """Assembled code of one kernel, and what a thread or block of it needs.
 
     `spills` is bytes stored and loaded for spilled registers plus the stack frame; `shared` is the
-    static shared memory in bytes.
+    static shared memory in bytes; `log` is what the assembler said.
     """
 
     data: bytes
     registers: int
     spills: int
     shared: int
+    log: str
 
 
 def assemble(ptx: str, arch: str) -> Cubin | None:
@@ -136,7 +137,7 @@ def resources(cubin: bytes, log: str) -> Cubin:
     spills = sum(
         find(rf"(\d+) bytes {what}") for what in ("stack frame", "spill stores", "spill loads")
     )
-    return Cubin(cubin, registers, spills, find(r"(\d+) bytes smem"))
+    return Cubin(cubin, registers, spills, find(r"(\d+) bytes smem"), log)
 
 
 _ASSEMBLERS: tuple[tuple[Callable[[], Path | None], Callable[[Path, str, str], Cubin]], ...] = (

@@ -24,6 +24,16 @@ def check_no_spills(spec: Spec, arch: str) -> str:
     return text
 
 
+def check_products_overlap(cubin: ptx.Cubin) -> None:
+    """Asserts that ptxas made no product of warpgroups wait for the one before it.
+
+    C7510 and its like say so, and that setmaxnreg is without effect. nvJitLink says it also of
+    kernels that ptxas takes as they are.
+    """
+    if ptx.find_ptxas():
+        assert not re.search(r"C75\d\d|serializ", cubin.log)
+
+
 def machine_code(cubin: ptx.Cubin) -> str:
     """The instructions of a kernel, none of which puts a register into memory."""
     code = disassembly.sass(cubin.data)

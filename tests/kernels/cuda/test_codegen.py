@@ -79,7 +79,7 @@ def test_log_with_spills():
     log = """ptxas info : Function properties for kernel
         .     16 bytes stack frame, 24 bytes spill stores, 8 bytes spill loads
     ptxas info    : Used 255 registers, used 1 barriers, 33024 bytes smem, 384 bytes cmem[0]"""
-    assert ptx.resources(b"x", log) == ptx.Cubin(b"x", 255, 48, 33024)
+    assert ptx.resources(b"x", log) == ptx.Cubin(b"x", 255, 48, 33024, log)
 
 
 def test_cubin_and_ptx_of_one_symbol():

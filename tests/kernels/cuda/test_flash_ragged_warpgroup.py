@@ -230,8 +230,8 @@ ASSEMBLED = {
 
 @needs_assembler
 @pytest.mark.parametrize("name", ASSEMBLED)
-def test_assembled(monkeypatch, name):
+def test_assembled(name):
     copies = "cp.async.bulk.tensor.3d.shared::cluster.global"
-    made = assembled(monkeypatch, ASSEMBLED[name], copies)
+    made = assembled(ASSEMBLED[name], copies)
     if name == "paged":
         check_code(made, "UTMALDG.3D", "HGMMA.64x128x16.F32")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import test_kernels as kernels
 import wgmma_registers
-from assembler import machine_code, needs_assembler
+from assembler import check_products_overlap, machine_code, needs_assembler
 from cuda_harness import run_call
 from emulator.memory import EmulatorError
 from reference import size
@@ -197,14 +197,12 @@ ASSEMBLED = {
 
 @needs_assembler
 @pytest.mark.parametrize("name", ASSEMBLED)
-def test_assembled(monkeypatch, name):
-    assembled(monkeypatch, ASSEMBLED[name], "cp.async.bulk.tensor.4d.shared::cluster.global")
+def test_assembled(name):
+    assembled(ASSEMBLED[name], "cp.async.bulk.tensor.4d.shared::cluster.global")
 
 
-def assembled(monkeypatch, spec: Spec, copies: str):
+def assembled(spec: Spec, copies: str):
     """The cubin: products of warpgroups beside `copies`, within the registers that there are."""
-    logs, read = [], ptx.resources
-    monkeypatch.setattr(ptx, "resources", lambda data, log: (logs.append(log), read(data, log))[1])
     text = to_ptx(spec, HOPPER)
     assert wgmma_registers.check(text)
     kind, head = ("f16", "bf16")[spec.result.dtype == "bfloat16"], spec.operands[0].shape[-1]
@@ -221,7 +219,7 @@ def assembled(monkeypatch, spec: Spec, copies: str):
     launch = find(spec.op, "cuda").launch_on(spec, HOPPER)
     assert made.registers * launch.block[0] <= REGISTERS
     assert launch.shared <= SHARED
-    assert "C75" not in "".join(logs)  # Products that wait for one another, and the like.
+    check_products_overlap(made)
     return made
 
 

@@ -178,8 +178,8 @@ def test_two_blocks_of_few_rows_share_a_multiprocessor(name):
 
 @needs_assembler
 @pytest.mark.parametrize("name", [name for name in minimum_cases.ALL if "4 bits, groups" in name])
-def test_products_by_wgmma_wait_for_none(monkeypatch, name):
-    check_cubin(monkeypatch, to_ptx(minimum_cases.ALL[name], HOPPER))
+def test_products_by_wgmma_wait_for_none(name):
+    check_cubin(to_ptx(minimum_cases.ALL[name], HOPPER))
 
 
 def test_refusals():

@@ -208,9 +208,9 @@ BY_WARPGROUPS = {
 
 @needs_assembler
 @pytest.mark.parametrize("name", BY_WARPGROUPS)
-def test_products_of_warpgroups_do_not_wait_for_one_another(monkeypatch, name):
+def test_products_of_warpgroups_do_not_wait_for_one_another(name):
     spec, dims = BY_WARPGROUPS[name]
-    assembled(monkeypatch, spec, f"cp.async.bulk.tensor.{dims}.shared::cluster.global")
+    assembled(spec, f"cp.async.bulk.tensor.{dims}.shared::cluster.global")
 
 
 @needs_assembler

@@ -115,7 +115,7 @@ ASSEMBLED = {
 
 
 @pytest.mark.parametrize("name", ASSEMBLED)
-def test_assembled(monkeypatch, name):
+def test_assembled(name):
     spec = ASSEMBLED[name]
     text = to_ptx(spec, HOPPER)
     kind = {"float16": "f16", "bfloat16": "bf16"}[spec.operands[0].dtype]
@@ -135,4 +135,4 @@ def test_assembled(monkeypatch, name):
     launch = find(spec.op, "cuda").launch_on(spec, HOPPER)
     assert launch.shared <= SHARED
     assert launch.cluster == 2
-    check_cubin(monkeypatch, text)
+    check_cubin(text)
