@@ -6,6 +6,7 @@ Every setting is a row of `SETTINGS`; `heddle doctor` prints the table with the 
 from __future__ import annotations
 
 import os
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -17,20 +18,17 @@ if TYPE_CHECKING:
 MOST_THREADS = 65536
 """Of a session."""
 
-MOST_JOBS = 65536
-"""Processes of codegen at once."""
-
 
 class Setting(NamedTuple):
     """An environment variable: its name, its default as text, and what it does.
 
-    `most` is the largest number that it may be; None: it is no number.
+    `most` is the largest number that it may be, which may be infinite; None: it is no number.
     """
 
     name: str
     default: str
     meaning: str
-    most: int | None = None
+    most: float | None = None
 
 
 SETTINGS = (
@@ -40,7 +38,7 @@ SETTINGS = (
         "kernel cache folder; empty: heddle in XDG_CACHE_HOME or ~/.cache; 'off': no cache",
     ),
     Setting("HEDDLE_DUMP", "", "folder that receives the module after each compiler pass"),
-    Setting("HEDDLE_JOBS", "0", "codegen processes; 0: one for each core", MOST_JOBS),
+    Setting("HEDDLE_JOBS", "0", "codegen processes; 0: one for each core", inf),
     Setting(
         "HEDDLE_THREADS", "0", "CPU threads of a session; 0: one for each usable core", MOST_THREADS
     ),
@@ -68,7 +66,8 @@ def problem(name: str) -> str | None:
     decimal = text.isascii() and text.isdecimal() and len(text) < 20  # Python's own limit is 4300
     if most is None or (decimal and int(text) <= most):
         return None
-    return f"{name}: wanted a number from 0 to {most}, got {text!r}"
+    wanted = "of 0 or more" if most == inf else f"from 0 to {most}"
+    return f"{name}: wanted a number {wanted}, got {text!r}"
 
 
 def put(name: str, value: str) -> None:

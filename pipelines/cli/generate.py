@@ -115,7 +115,8 @@ def generate(
         from heddle.pipelines.generation.tokenizer import TextTokenizer
 
     form = response_format(json_schema) if json_schema else None
-    if is_checkpoint(model):
+    is_compiled_here = is_checkpoint(model)
+    if is_compiled_here:
         if weights:
             got = "a folder" if model.is_dir() else "a GGUF file"
             raise click.UsageError(f"--weights: wanted an artifact as MODEL, got {got}")
@@ -128,8 +129,7 @@ def generate(
             )
     held = quantization(quantize, group, activations)
     read = TextTokenizer(tokenizer_folder(tokenizer) if tokenizer else model)
-    # Behind all that takes less time.
-    if is_checkpoint(model):
+    if is_compiled_here:  # behind all that takes less time
         loaded = from_checkpoint(model, dtype, held, threads, context)
     else:
         loaded = from_artifact(model, weights, threads)

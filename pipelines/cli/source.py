@@ -79,15 +79,14 @@ def of_checkpoint(
     context: int | None,
 ) -> Source:
     """The graph of a checkpoint's model, as `load` makes it; an encoder's is called `name`."""
-    if isinstance(found, GgufCheckpoint):
-        return Source(language_model.build(found, dtype, quantization, context), found.weights)
-    kind = text_part(found.values()).get("model_type")
-    check_choice(f"{found.config}: model_type", kind, (*FAMILIES, *NAMES))
-    if kind in FAMILIES:
-        return Source(language_model.build(found, dtype, quantization, context), found.weights)
-    if given := _of_language_models(quantization, context):
-        raise InputError(_no_language_model(given, str(found.folder)))
-    return Source(sentence_model.build(found, name, dtype), found.weights)
+    if not isinstance(found, GgufCheckpoint):
+        kind = text_part(found.values()).get("model_type")
+        check_choice(f"{found.config}: model_type", kind, (*FAMILIES, *NAMES))
+        if kind in NAMES:
+            if given := _of_language_models(quantization, context):
+                raise InputError(_no_language_model(given, str(found.folder)))
+            return Source(sentence_model.build(found, name, dtype), found.weights)
+    return Source(language_model.build(found, dtype, quantization, context), found.weights)
 
 
 def _of_language_models(quantization: Asked, context: int | None) -> list[str]:

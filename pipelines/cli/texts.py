@@ -10,7 +10,7 @@ import click
 
 from heddle.pipelines.checkpoint import Checkpoint, minilm
 from heddle.pipelines.cli.console import stdin
-from heddle.pipelines.sentence_settings import Prompts, Reading, read_dimensions
+from heddle.pipelines.sentence_settings import UNSAID, Prompts, Reading, read_dimensions
 from heddle.runtime.errors import InputError
 
 
@@ -45,7 +45,7 @@ class TextFiles:
     @property
     def reading(self) -> Reading:
         """How the tokenizer is to read texts."""
-        return Reading() if self.folder is None else Reading.read(self.folder)
+        return UNSAID if self.folder is None else Reading.read(self.folder)
 
     @property
     def dimensions(self) -> Sequence[int] | None:

@@ -71,8 +71,15 @@ class TokenizerFiles:
         templates = named.get("default", ""), named.get(TOOL_TEMPLATE, "")
         sampling = sampling_of(generation)
         if generation.get("do_sample") is False:  # What goes before the choice counts all the same.
-            sampling = {k: value for k, value in sampling.items() if k == "repetition_penalty"}
+            sampling = {name: sampling[name] for name in sampling if name == "repetition_penalty"}
         return TokenizerFiles(folder, tokenizer, special, frozenset(known), *templates, sampling)
+
+
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+"""What of a `generation_config.json` says how tokens are drawn."""
+
+TOOL_TEMPLATE = "tool_use"
+"""What the chat template for conversations with tools is called, of several."""
 
 
 def tokenizer_of(file: Path) -> Tokenizer:
@@ -85,13 +92,6 @@ def tokenizer_of(file: Path) -> Tokenizer:
         return Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises nothing more specific
         raise InputError(f"{file}: wanted a tokenizer.json: {error}") from None
-
-
-SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
-"""What of a `generation_config.json` says how tokens are drawn."""
-
-TOOL_TEMPLATE = "tool_use"
-"""What the chat template for conversations with tools is called, of several."""
 
 
 def sampling_of(given: Mapping[str, Any]) -> dict[str, Any]:
