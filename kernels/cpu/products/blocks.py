@@ -134,7 +134,8 @@ def tiles(
     `widths` is numbers of vectors, each with whether it is that of the strip.
     """
     block, top, part = strip.block, strip.top, strip.part
-    row, column = block.row + top, block.column + part
+    # LLVM else computes where a tile begins in each step again: half the rate.
+    row, column = emit.pinned(emit.as_index(block.row + top)), block.column + part
     for vectors, is_so in widths:
         for height in heights or range(rows_of(frame.machine), 0, -1):
             with emit.when(emit.compare("equal", strip.bottom - top, height) & is_so):

@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from dataclasses import replace
 
+import machine_code
 import ml_dtypes
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from native import ARCHS, DOTS, check, random, run
 from reference import evaluate
 
 from heddle.kernels.cpu.products.blocks import Shares
-from heddle.kernels.registry import find
+from heddle.kernels.registry import MACHINES, find
 from heddle.kernels.spec import Body, Operand, Spec, Step, fold
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
@@ -55,6 +56,20 @@ def test_tiles_of_rows_a_set_apart():
 def test_rows_a_set_apart(m, arch):
     check(product("float32", (), m, 1024, 40), arch=arch, atol=1e-4)
     check(product("bfloat16", (), m, 2048, 40, pairs=True), arch=arch, atol=1e-3)
+
+
+@pytest.mark.parametrize("arch", DOTS)
+@pytest.mark.parametrize(("m", "k"), [(197, 3072), (560, 3072), (198, 2048), (200, 3072)])
+def test_steps_compute_no_addresses(m, k, arch):
+    """Where a tile begins is known before its steps: not each one's load finds it out again."""
+    text = machine_code.assembly(product("float32", (), m, k, 768), MACHINES[arch])
+    counts = []
+    for loop in machine_code.loops(text, "vfmadd231ps"):
+        products = sum(name.startswith("vfmadd") for name in loop)
+        counts.append((products, sum(not name.startswith(("v", "prefetch")) for name in loop)))
+    tiles = [scalars for products, scalars in counts if products >= 2 * 2 * 6]
+    assert tiles
+    assert max(tiles) <= 24
 
 
 @pytest.mark.parametrize("arch", ARCHS)
