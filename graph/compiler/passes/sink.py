@@ -1,9 +1,11 @@
 """Moves channels to the front as late as possible: between two convolutions that is never.
 
 A convolution with channels first is one with channels last between two transposes (`legalize`).
-Ops that compute each element on its own, concatenations and reductions are the same on either side
-of a transpose, so that goes behind them, where it meets the one that the next convolution has in
-front, and both are gone. One of what lies in memory stays, where nothing behind the ops ends it.
+Ops that compute each element on its own, concatenations, choices of elements along an axis,
+reductions and shuffles of channels are the same on either side of a transpose, so that goes behind
+them, where it meets the one that the next convolution has in front, and both are gone. One of what
+lies in memory stays, where nothing behind the ops ends it, and so does one in front of choices and
+shuffles. Two that are left with a reshape between them, which splits axes or merges them, are one.
 """
 
 from __future__ import annotations
@@ -12,11 +14,18 @@ from typing import Any
 
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.passes.canonicalize import canonicalize
-from heddle.graph.compiler.specs import PRODUCTS, source
+from heddle.graph.compiler.shuffles import Shuffle, begun_by, one_transpose
+from heddle.graph.compiler.specs import PRODUCTS, folded_transpose, source
 from heddle.graph.dim import Dim
 from heddle.graph.types import Shape
 
 REDUCTIONS = ("sum", "mean", "max", "min")
+
+CHOICES = ("slice", "gather")
+"""What takes some elements along axes."""
+
+RANKS = (3, 4, 5)
+"""Those of pictures: rows, pixels or voxels."""
 
 
 def sink(module: Any, kind: str) -> None:
@@ -29,6 +38,14 @@ def sink(module: Any, kind: str) -> None:
             m.replace(operation, _before(operation, order))
     if found:
         canonicalize(module, kind)
+    found = False
+    for operation in m.operations(module):
+        value = None if _is_folded(operation) else one_transpose(operation)
+        if value is not None:
+            m.replace(operation, value)
+            found = True
+    if found:
+        canonicalize(module, kind)
 
 
 def _moves_channels(operation: Any) -> bool:
@@ -36,27 +53,42 @@ def _moves_channels(operation: Any) -> bool:
     if operation is None or m.name(operation) != "transpose":
         return False
     order = m.attrs(operation)["permutation"]
-    return 3 <= len(order) <= 5 and order == (0, len(order) - 1, *range(1, len(order) - 1))
+    return len(order) in RANKS and order == _to_front(len(order))
+
+
+def _to_front(rank: int) -> tuple[int, ...]:
+    """The permutation that moves the last axis to the place behind the first."""
+    return (0, rank - 1, *range(1, rank - 1))
 
 
 def _order(operation: Any) -> tuple[int, ...] | None:
     """The permutation that may go behind the op; None where none may."""
-    if m.name(operation) == "transpose" or not _is_same_on_both_sides(operation):
-        return None  # two transposes are one, as `canonicalize` says, but not in either order
-    result = m.tensor(operation.results[0])
-    wide = {value for value in operation.operands if _is_wide(value, operation)}
+    shuffle = Shuffle.ending_in(operation)
+    if shuffle is not None and len(shuffle.merged) in RANKS:
+        wide = {shuffle.x}
+    elif _is_same_on_both_sides(operation):
+        wide = {value for value in operation.operands if _is_wide(value, operation)}
+    else:
+        return None
     moved = [value for value in wide if _moves_channels(m.owner(value))]
     if not moved or not all(value in moved or _is_moved_back(value) for value in wide):
         return None
-    if m.elementwise(operation) and not (any(map(_is_computed, moved)) or _ends_before(operation)):
-        return None  # the kernel that turns what is in memory may compute the op as well
-    # A transpose that something else reads stays, and a wider one costs more.
-    if not all(_is_same_on_both_sides(user) for value in moved for user in m.users(value)):
+    if shuffle or m.name(operation) in CHOICES:
+        stays = True
+    else:  # the kernel that turns what is in memory may compute the op as well
+        stays = m.elementwise(operation) and not any(map(_is_computed, moved))
+    if stays and not _ends_before(operation):
         return None
-    if any(m.tensor(value).dtype.size < result.dtype.size for value in wide):
+    # A transpose that something else reads stays, and a wider one costs more.
+    if not all(map(_goes_behind, (user for value in moved for user in m.users(value)))):
+        return None
+    size = m.tensor(operation.results[0]).dtype.size
+    if any(m.tensor(value).dtype.size < size for value in wide):
         return None
     narrow = [source(value) for value in operation.operands if value not in wide]
-    if any(sum(dim != 1 for dim in m.tensor(value).shape) > 1 for value in narrow):
+    if m.elementwise(operation) and any(
+        sum(dim != 1 for dim in m.tensor(value).shape) > 1 for value in narrow
+    ):
         return None
     order: tuple[int, ...] = m.attrs(m.owner(moved[0]))["permutation"]
     return order
@@ -92,10 +124,11 @@ def _ends_before(operation: Any) -> bool:
         for user in m.users(value):
             if m.name(user) in REDUCTIONS or _reads_moved_back(value, user):
                 continue
-            if not m.elementwise(user) and m.name(user) != "concat":
+            last = begun_by(user) or user
+            if last is user and not _keeps_pixels(user):
                 return False
-            if user.results[0] not in found:
-                found.append(user.results[0])
+            if last.results[0] not in found:
+                found.append(last.results[0])
     return True
 
 
@@ -107,27 +140,58 @@ def _reads_moved_back(value: Any, user: Any) -> bool:
 
 
 def _is_same_on_both_sides(operation: Any) -> bool:
-    if m.name(operation) == "transpose":
-        return True
-    return m.elementwise(operation) or m.name(operation) in ("concat", *REDUCTIONS)
+    return m.name(operation) in REDUCTIONS or _keeps_pixels(operation)
+
+
+def _keeps_pixels(operation: Any) -> bool:
+    """Whether what the op gives is computed element by element, or those of its operands."""
+    if m.name(operation) == "gather":
+        return m.tensor(operation.operands[1]).rank == 1
+    return m.elementwise(operation) or m.name(operation) in ("concat", "slice")
+
+
+def _goes_behind(user: Any) -> bool:
+    """Whether a transpose that `user` reads is gone, or may be, where it is behind that."""
+    return (
+        m.name(user) == "transpose"  # two are one, as `canonicalize` says
+        or _is_same_on_both_sides(user)
+        or begun_by(user) is not None
+    )
+
+
+def _is_folded(operation: Any) -> bool:
+    """Whether products read what a transpose turns as it lies."""
+    users = m.users(operation.results[0])
+    return folded_transpose(operation) and any(m.name(user) in PRODUCTS for user in users)
 
 
 def _is_wide(value: Any, operation: Any) -> bool:
-    """Whether an operand has all axes itself, not by being broadcast."""
+    """Whether an operand has all axes itself: it is not broadcast, and no indices."""
+    if m.name(operation) == "gather":
+        return bool(value == operation.operands[0])
     shape = m.tensor(operation.results[0]).shape
     return not m.elementwise(operation) or m.tensor(source(value)).shape == shape
 
 
 def _before(operation: Any, order: tuple[int, ...]) -> Any:
     """The op on what its operands were before the permutation, and that behind it."""
+    shuffle = Shuffle.ending_in(operation)
+    if shuffle is not None:
+        (x,), result = m.owner(shuffle.x).operands, _to_front(m.tensor(operation.results[0]).rank)
+        value = shuffle.permuted(operation, x, order, result)
+        return m.create(operation, "transpose", [value], permutation=result)
     attrs = m.attrs(operation)
+    back = tuple(map(order.index, range(len(order))))
     if "axis" in attrs:
         attrs["axis"] = order[attrs["axis"]]
-    back = tuple(map(order.index, range(len(order))))
+    for name in ("starts", "steps", "sizes"):
+        if name in attrs:
+            attrs[name] = type(attrs[name])(attrs[name][place] for place in back)
 
     def before(value: Any) -> Any:
         if not _is_wide(value, operation):
-            return _turned(operation, source(value), order)
+            elementwise = m.elementwise(operation)
+            return _turned(operation, source(value), order) if elementwise else value
         above = m.owner(value)
         if _moves_channels(above):
             return above.operands[0]  # type: ignore[union-attr]

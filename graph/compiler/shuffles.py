@@ -1,0 +1,158 @@
+"""Reshapes that split axes or merge them, and what they mean to the permutations around them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heddle.graph.compiler import module as m
+from heddle.graph.dim import Dim
+from heddle.graph.types import Shape
+
+Parts = tuple[tuple[int, ...], ...]
+"""For each axis, the numbers of the finer axes that it consists of."""
+
+
+@dataclass(frozen=True)
+class Regrouping:
+    """A reshape that splits some axes and merges others.
+
+    `sizes` are those of the finer axes, of which those before it and those after it consist.
+    """
+
+    sizes: Shape
+    before: Parts
+    after: Parts
+
+    @classmethod
+    def of(cls, before: Shape, after: Shape) -> Regrouping | None:
+        """From one shape to the other; None where some axes are neither split nor merged."""
+        sizes: list[Dim] = []
+        parts: tuple[list[tuple[int, ...]], ...] = ([], [])
+        i = j = 0
+        while i < len(before) and j < len(after):
+            ends = i + 1, _end(after, j, before[i])
+            fine = after[j : ends[1]]
+            if ends[1] is None:
+                ends = _end(before, i, after[j]), j + 1
+                fine = before[i : ends[0]]
+            if None in ends:
+                return None
+            numbers = tuple(range(len(sizes), len(sizes) + len(fine)))
+            for own, count in zip(parts, (ends[0] - i, ends[1] - j), strict=True):
+                own += [numbers] if count == 1 else [(number,) for number in numbers]
+            sizes += fine
+            i, j = ends
+        whole = (i, j) == (len(before), len(after))
+        return cls(Shape(sizes), tuple(parts[0]), tuple(parts[1])) if whole else None
+
+
+def _end(sizes: Sequence[Dim], start: int, wanted: Dim) -> int | None:
+    """Where the fewest axes from `start` on end, one at least, that are `wanted` together."""
+    product = Dim(1)
+    for number in range(start, len(sizes)):
+        product = product * sizes[number]
+        if product == wanted:
+            return number + 1
+    return None
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """Axes of `x` split, the parts permuted, and merged again, as channels are shuffled.
+
+    `sizes` are those of the parts, `split[i]` the numbers of those of axis i of x, and `merged[i]`
+    those of axis i of the result.
+    """
+
+    x: Any
+    sizes: Shape
+    split: Parts
+    merged: Parts
+
+    @classmethod
+    def ending_in(cls, operation: Any) -> Shuffle | None:
+        """The one whose last op this reshape is, if nothing else reads what is in between."""
+        turned = _alone_before(operation, "reshape", "transpose")
+        inner = turned and _alone_before(turned, "transpose", "reshape")
+        if inner is None:
+            return None
+        x, split, merged = inner.operands[0], _regrouping(inner), _regrouping(operation)
+        if split is None or merged is None:
+            return None
+        finest = m.tensor(inner.results[0]).shape, m.tensor(turned.results[0]).shape
+        if finest != (split.sizes, merged.sizes):
+            return None
+        order = m.attrs(turned)["permutation"]
+        after = tuple(tuple(order[part] for part in run) for run in merged.after)
+        return cls(x, split.sizes, split.before, after)
+
+    def permuted(self, like: Any, x: Any, order: Sequence[int], result: Sequence[int]) -> Any:
+        """The same of an `x` that is that of this before the permutation `order`.
+
+        By ops before `like`, the last of this; what that gives is the value's permutation `result`.
+        """
+        split = [self.split[order.index(axis)] for axis in range(len(order))]
+        merged = [self.merged[result.index(axis)] for axis in range(len(result))]
+        shape = m.tensor(like.results[0]).shape
+        value = _split_and_moved(
+            like, x, split, self.sizes, [part for run in merged for part in run]
+        )
+        shape = Shape(shape[result.index(axis)] for axis in range(len(result)))
+        return m.create(like, "reshape", [value], shape=shape)
+
+
+def begun_by(operation: Any) -> Any | None:
+    """The last op of the shuffle that begins with this reshape; None where there is none."""
+    found = operation
+    for name in ("reshape", "transpose"):
+        found = m.only_user(found.results[0]) if m.name(found) == name else None
+        if found is None:
+            return None
+    return found if Shuffle.ending_in(found) else None
+
+
+def one_transpose(operation: Any) -> Any | None:
+    """The result of a transpose of a reshape of a transpose, by one of them or none.
+
+    None where it is not so, or something else reads what is in between and would not be spared.
+    """
+    reshape = m.owner(operation.operands[0]) if m.name(operation) == "transpose" else None
+    if reshape is None or m.name(reshape) != "reshape":
+        return None
+    first, found = m.owner(reshape.operands[0]), _regrouping(reshape)
+    if first is None or m.name(first) != "transpose" or found is None:
+        return None
+    (x,), order = first.operands, m.attrs(first)["permutation"]
+    split = [found.before[order.index(axis)] for axis in range(len(order))]
+    moved = [part for axis in m.attrs(operation)["permutation"] for part in found.after[axis]]
+    stays = moved == [part for run in split for part in run]
+    alone = all(m.only_user(each.results[0]) is not None for each in (first, reshape))
+    if not (stays or alone):
+        return None
+    value = _split_and_moved(operation, x, split, found.sizes, moved)
+    return m.create(operation, "reshape", [value], shape=m.tensor(operation.results[0]).shape)
+
+
+def _split_and_moved(
+    like: Any, x: Any, split: Sequence[Sequence[int]], sizes: Shape, moved: Sequence[int]
+) -> Any:
+    """`x` with its axes `split` into parts of some of the `sizes`, and these in another order."""
+    places = [part for run in split for part in run]
+    value = m.create(like, "reshape", [x], shape=Shape(sizes[part] for part in places))
+    return m.create(like, "transpose", [value], permutation=tuple(map(places.index, moved)))
+
+
+def _regrouping(reshape: Any) -> Regrouping | None:
+    before, after = (m.tensor(value).shape for value in (reshape.operands[0], reshape.results[0]))
+    return Regrouping.of(before, after)
+
+
+def _alone_before(operation: Any, name: str, above: str) -> Any | None:
+    """The op called `above` that this one, called `name`, reads, if nothing else reads it."""
+    if m.name(operation) != name:
+        return None
+    (value,) = operation.operands
+    alone = m.owner_name(value) == above and m.only_user(value) is not None
+    return m.owner(value) if alone else None
