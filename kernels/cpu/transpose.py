@@ -3,16 +3,18 @@
 Axes that stay neighbours are one. Where the last axis stays last, rows are copied, a few for each
 task; else the result's last axis and the operand's span a plane, of which a task turns one square
 in tiles held in registers. Where those have no whole lines of cache, large results are turned
-in blocks on the stack, from which long pieces of lines go past the cache. Planes of a few long
-lines are not turned in squares, see `planes.narrow`.
+in blocks on the stack, from which long pieces of lines go past the cache; where lines of the result
+share sets of the cache, small ones are (`planes.staged`). Planes of a few long lines are not turned
+in squares, see `planes.narrow`.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
-from heddle.kernels.cpu.planes import blocks, narrow, squares
+from heddle.kernels.cpu.planes import blocks, narrow, squares, staged
 from heddle.kernels.cpu.planes.plane import Planes, side_of, tile_of
 from heddle.kernels.permutation import Permutation, offset
 from heddle.kernels.registry import Kernel, Machine
@@ -63,8 +65,16 @@ def emit_transpose(spec: Spec, machine: Machine) -> None:
     stream = Stream(frame, tile_of(frame, lanes), apart=True)
     planes = Planes(stream, plan, shape)
     ahead = SPACE.value("ahead", spec, machine.arch)
+
+    def turn() -> list[Any]:
+        apart = staged.fit(planes)
+        if isinstance(apart, bool):
+            return staged.turn(planes) if apart else squares.turn(planes, ahead)
+        ways = partial(staged.turn, planes), partial(squares.turn, planes, ahead)
+        return emit.either(apart, [], *ways)
+
     if stream.past is None:
-        squares.turn(planes, ahead)
+        turn()
         return
     # Half a line that goes past the cache costs as much as several whole ones.
     way = squares if stream.lanes == planes.line else blocks
@@ -72,7 +82,7 @@ def emit_transpose(spec: Spec, machine: Machine) -> None:
         way.fit(planes),
         [],
         lambda: way.turn_past(planes, ahead),
-        lambda: squares.turn(planes, ahead),
+        turn,
     )
     stream.fence()
 

@@ -5,7 +5,7 @@ Each line of a tile is a store of its own. Where it is a line of the cache it ca
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from heddle.kernels import emit, host, memory, sizes
@@ -17,6 +17,9 @@ llvm = dialect("llvm")
 
 TALL = 4
 """Tiles below each other in a square whose lines go past the cache."""
+
+Put = Callable[[int, Any, Any], None]
+"""Stores the line of this number of a turned tile, by a mask or, with None, all of it."""
 
 
 def fit(planes: Planes) -> Any:
@@ -35,7 +38,8 @@ def turn(planes: Planes, ahead: int) -> list[Any]:
         # Down the rows first, so that a row of the result is written in one go.
         for column in emit.loop(starts[1], right, lanes):
             for row in emit.loop(starts[0], bottom, lanes):
-                _tile(planes, plane, (row, column), (bottom - row, right - column), ahead)
+                put = onto_result(planes, plane, (row, column))
+                tile(planes, plane, (row, column), (bottom - row, right - column), ahead, put)
     return []
 
 
@@ -59,23 +63,37 @@ def turn_past(planes: Planes, ahead: int) -> list[Any]:
                 corner = sizes.greatest(top, 0), sizes.greatest(left, 0)
                 ends = map(sizes.least, (top + lanes, left + lanes), planes.extents)
                 extents = tuple(end - start for end, start in zip(ends, corner, strict=True))
-                _tile(planes, plane, corner, extents, ahead, past=True)
+                put = onto_result(planes, plane, corner, past=True)
+                tile(planes, plane, corner, extents, ahead, put)
     return []
 
 
-def _tile(
+def onto_result(
+    planes: Planes, plane: Mapping[int, Size], corner: tuple[Size, Size], past: bool = False
+) -> Put:
+    """What stores the lines of the tile at `corner` where they belong."""
+    (result,) = planes.stream.frame.outputs
+    _, target = planes.places(plane, *corner)
+
+    def put(n: int, value: Any, mask: Any) -> None:
+        place = target + planes.apart[1] * n
+        memory.store(value, result, place, planes.dtype, mask, past=past and mask is None)
+
+    return put
+
+
+def tile(
     planes: Planes,
     plane: Mapping[int, Size],
     corner: tuple[Size, Size],
     extents: tuple[Size, Size],
     ahead: int,
-    past: bool = False,
+    put: Put,
 ) -> None:
     """Turns the tile at `corner`, of which so many rows and columns are in the plane."""
     side, dtype = planes.stream.lanes, planes.dtype
-    (operand,), (result,) = planes.stream.frame.inputs, planes.stream.frame.outputs
-    source, target = planes.places(plane, *corner)
-    (stride, step), (height, width) = planes.apart, extents
+    (operand,), (height, width) = planes.stream.frame.inputs, extents
+    (source, _), (stride, _) = planes.places(plane, *corner), planes.apart
 
     def whole() -> list[Any]:
         lines = []
@@ -86,7 +104,7 @@ def _tile(
             if ahead:
                 memory.prefetch(operand, place + ahead, dtype, level=2)
         for n, value in enumerate(planes.turned(lines)):
-            memory.store(value, result, target + step * n, dtype, past=past)
+            put(n, value, None)
         return []
 
     def partial() -> list[Any]:
@@ -98,8 +116,7 @@ def _tile(
             lines.append(memory.load(operand, source + stride * n, dtype, side, mask))
         for n, value in enumerate(planes.turned(lines)):
             count = emit.select(emit.compare("greater", width, n), height, 0)
-            mask = host.first_lanes(count, side)
-            memory.store(value, result, target + step * n, dtype, mask)
+            put(n, value, host.first_lanes(count, side))
         return []
 
     full = emit.compare("greater_equal", sizes.least(height, width), side)

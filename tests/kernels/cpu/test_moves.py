@@ -48,6 +48,23 @@ def test_few_long_lines(shape, permutation, dtype, arch):
         check(transposition(dtype, shape, permutation), {"d0": length}, arch=arch)
 
 
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("dtype", SIZES)
+@pytest.mark.parametrize(
+    ("shape", "permutation"),
+    [
+        ((512, 64), (1, 0)),
+        ((2, 1024, 70), (0, 2, 1)),
+        ((70, 2, 4, 256), (2, 3, 1, 0)),
+        (("d0", 50), (1, 0)),
+    ],
+)
+def test_lines_that_share_sets_of_the_cache(shape, permutation, dtype, arch):
+    """Whole pieces of them, parts of one at either end, and lengths that are known at the call."""
+    for length in (4096, 2048 + 512, 512 - 3):
+        check(transposition(dtype, shape, permutation), {"d0": length}, arch=arch)
+
+
 def test_tasks_are_parts_of_long_lines():
     """Those of the channels of a picture: no squares."""
     kernel = find("transpose", "cpu")
