@@ -13,6 +13,9 @@ from heddle.graph.types import Shape
 Parts = tuple[tuple[int, ...], ...]
 """For each axis, the numbers of the finer axes that it consists of."""
 
+FEW = 16
+"""Elements, a vector's at most: a transpose moves fewer one piece at a time."""
+
 
 @dataclass(frozen=True)
 class Regrouping:
@@ -116,7 +119,8 @@ def begun_by(operation: Any) -> Any | None:
 def one_transpose(operation: Any) -> Any | None:
     """The result of a transpose of a reshape of a transpose, by one of them or none.
 
-    None where it is not so, or something else reads what is in between and would not be spared.
+    None where it is not so, where something else reads what is in between and would not be spared,
+    or where pieces of a few elements would be moved: turning twice is faster.
     """
     reshape = m.owner(operation.operands[0]) if m.name(operation) == "transpose" else None
     if reshape is None or m.name(reshape) != "reshape":
@@ -127,9 +131,11 @@ def one_transpose(operation: Any) -> Any | None:
     (x,), order = first.operands, m.attrs(first)["permutation"]
     split = [found.before[order.index(axis)] for axis in range(len(order))]
     moved = [part for axis in m.attrs(operation)["permutation"] for part in found.after[axis]]
-    stays = moved == [part for run in split for part in run]
+    places = [part for run in split for part in run]
     alone = all(m.only_user(each.results[0]) is not None for each in (first, reshape))
-    if not (stays or alone):
+    piece = found.sizes[places[-1]].static if moved[-1:] == places[-1:] else None
+    few = piece is not None and piece < FEW
+    if moved != places and (few or not alone):
         return None
     value = _split_and_moved(operation, x, split, found.sizes, moved)
     return m.create(operation, "reshape", [value], shape=m.tensor(operation.results[0]).shape)

@@ -84,7 +84,7 @@ def patches(x, conv):
 
 @pytest.mark.parametrize(
     ("network", "turns"),
-    [(shuffle_v1, 3), (shuffle_v2, 3), (in_between, 2), (larger, 3), (patches, 1)],
+    [(shuffle_v1, 3), (shuffle_v2, 3), (in_between, 2), (larger, 4), (patches, 1)],
 )
 def test_channels_stay_last(network, turns):
     """So many transposes are left, with that of x in front and mostly that of the result."""
