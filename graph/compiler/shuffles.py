@@ -14,7 +14,7 @@ Parts = tuple[tuple[int, ...], ...]
 """For each axis, the numbers of the finer axes that it consists of."""
 
 FEW = 16
-"""Elements, a vector's at most: a transpose moves fewer one piece at a time."""
+"""Elements: a transpose is slow where lines of the operand or of the result have fewer."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def one_transpose(operation: Any) -> Any | None:
     """The result of a transpose of a reshape of a transpose, by one of them or none.
 
     None where it is not so, where something else reads what is in between and would not be spared,
-    or where pieces of a few elements would be moved: turning twice is faster.
+    or where lines of a few elements would be turned: turning twice is faster.
     """
     reshape = m.owner(operation.operands[0]) if m.name(operation) == "transpose" else None
     if reshape is None or m.name(reshape) != "reshape":
@@ -133,12 +133,20 @@ def one_transpose(operation: Any) -> Any | None:
     moved = [part for axis in m.attrs(operation)["permutation"] for part in found.after[axis]]
     places = [part for run in split for part in run]
     alone = all(m.only_user(each.results[0]) is not None for each in (first, reshape))
-    piece = found.sizes[places[-1]].static if moved[-1:] == places[-1:] else None
-    few = piece is not None and piece < FEW
+    few = _is_short(moved, places, found.sizes) or _is_short(places, moved, found.sizes)
     if moved != places and (few or not alone):
         return None
     value = _split_and_moved(operation, x, split, found.sizes, moved)
     return m.create(operation, "reshape", [value], shape=m.tensor(operation.results[0]).shape)
+
+
+def _is_short(order: Sequence[int], other: Sequence[int], sizes: Shape) -> bool:
+    """Whether the last axes of an order that are neighbours in the other too have few elements."""
+    first = len(order) - 1
+    while first > 0 and other.index(order[first - 1]) == other.index(order[first]) - 1:
+        first -= 1
+    count = Shape(sizes[part] for part in order[max(first, 0) :]).elements.static
+    return count is not None and count < FEW
 
 
 def _split_and_moved(

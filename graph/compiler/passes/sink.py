@@ -5,7 +5,9 @@ Ops that compute each element on its own, concatenations, choices of elements al
 reductions and shuffles of channels are the same on either side of a transpose, so that goes behind
 them, where it meets the one that the next convolution has in front, and both are gone. One of what
 lies in memory stays, where nothing behind the ops ends it, and so does one in front of choices and
-shuffles. Two that are left with a reshape between them, which splits axes or merges them, are one.
+shuffles. Any transpose of what is computed goes behind an op that reads it and numbers alone, since
+the kernel in front may compute that as well. Two that are left with a reshape between them, which
+splits axes or merges them, are one.
 """
 
 from __future__ import annotations
@@ -34,8 +36,10 @@ def sink(module: Any, kind: str) -> None:
     for operation in m.operations(module):
         found = found or _moves_channels(operation)
         order = _order(operation)
-        if order is not None:
-            m.replace(operation, _before(operation, order))
+        value = _moved_behind(operation) if order is None else _before(operation, order)
+        if value is not None:
+            m.replace(operation, value)
+            found = True
     if found:
         canonicalize(module, kind)
     found = False
@@ -82,8 +86,10 @@ def _order(operation: Any) -> tuple[int, ...] | None:
     # A transpose that something else reads stays, and a wider one costs more.
     if not all(map(_goes_behind, (user for value in moved for user in m.users(value)))):
         return None
-    size = m.tensor(operation.results[0]).dtype.size
-    if any(m.tensor(value).dtype.size < size for value in wide):
+    if (
+        max(m.tensor(value).dtype.size for value in wide)
+        < m.tensor(operation.results[0]).dtype.size
+    ):
         return None
     narrow = [source(value) for value in operation.operands if value not in wide]
     if m.elementwise(operation) and any(
@@ -202,11 +208,42 @@ def _before(operation: Any, order: tuple[int, ...]) -> Any:
     return m.create(operation, "transpose", [value], permutation=order)
 
 
+def _moved_behind(operation: Any) -> Any | None:
+    """The op on what is computed, and what turned that for it alone behind it.
+
+    None where it reads more than that and single numbers, or its result is wider.
+    """
+    result, operands = m.tensor(operation.results[0]), list(operation.operands)
+    many = [n for n, value in enumerate(operands) if not _is_number(source(value))]
+    if not m.elementwise(operation) or len(many) != 1:
+        return None
+    (place,), x, moves = many, operands[many[0]], []
+    if m.tensor(x).shape != result.shape or m.tensor(x).dtype.size < result.dtype.size:
+        return None
+    while m.owner_name(x) in ("reshape", "transpose") and m.only_user(x) is not None:
+        moves.append(m.owner(x))
+        (x,) = moves[-1].operands
+    if "transpose" not in map(m.name, moves) or not _is_computed(x):
+        return None
+    operands = [
+        _turned(operation, source(value), ()) if value != operands[place] else x
+        for value in operands
+    ]
+    value = m.create(operation, m.name(operation), operands, **m.attrs(operation))
+    for move in reversed(moves):
+        value = m.create(operation, m.name(move), [value], **m.attrs(move))
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    return all(dim == 1 for dim in m.tensor(value).shape)
+
+
 def _turned(operation: Any, value: Any, order: tuple[int, ...]) -> Any:
     """`value`, which has one axis at most, so that it broadcasts before the permutation."""
     shape = m.tensor(value).shape
     padded = Shape((*[Dim(1)] * (len(order) - len(shape)), *shape))
-    if all(dim == 1 for dim in shape):
+    if _is_number(value):
         return value if not shape else m.create(operation, "reshape", [value], shape=Shape())
     before = [padded[order.index(axis)] for axis in range(len(order))]
     while before[0] == 1:

@@ -25,5 +25,6 @@ from heddle.pipelines.onnx.operators import (  # noqa: F401
     scattering,
     shaping,
     signals,
+    transposed_convolution,
     trigonometry,
 )
