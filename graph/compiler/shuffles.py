@@ -116,6 +116,39 @@ def begun_by(operation: Any) -> Any | None:
     return found if Shuffle.ending_in(found) else None
 
 
+def read_last(reshape: Any) -> bool:
+    """Whether axis 1 of what this reshape reads comes last in the transpose that alone reads it."""
+    if m.name(reshape) != "reshape":
+        return False
+    found, turned = _regrouping(reshape), m.only_user(reshape.results[0])
+    if found is None or turned is None or m.name(turned) != "transpose":
+        return False
+    order = [part for axis in m.attrs(turned)["permutation"] for part in found.after[axis]]
+    channels = found.before[1]
+    return tuple(order[-len(channels) :]) == channels
+
+
+def made_last(operation: Any, to_front: Sequence[int]) -> Any | None:
+    """What this reshape of a transpose gives before a permutation, which moves its last axis.
+
+    None where that is not the last one of what is transposed, or something else reads that.
+    """
+    first = _alone_before(operation, "reshape", "transpose")
+    found = first and _regrouping(operation)
+    if not found:
+        return None
+    (x,), order = first.operands, m.attrs(first)["permutation"]
+    split = [found.before[order.index(axis)] for axis in range(len(order))]
+    after = [found.after[to_front.index(axis)] for axis in range(len(to_front))]
+    if tuple(part for run in split for part in run)[-len(after[-1]) :] != after[-1]:
+        return None
+    moved = [part for run in after for part in run]
+    value = _split_and_moved(operation, x, split, found.sizes, moved)
+    shape = m.tensor(operation.results[0]).shape
+    shape = Shape(shape[to_front.index(axis)] for axis in range(len(to_front)))
+    return m.create(operation, "reshape", [value], shape=shape)
+
+
 def one_transpose(operation: Any) -> Any | None:
     """The result of a transpose of a reshape of a transpose, by one of them or none.
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from heddle.graph.compiler import module as m
 from heddle.graph.compiler.passes.canonicalize import canonicalize
-from heddle.graph.compiler.shuffles import Shuffle, begun_by, one_transpose
+from heddle.graph.compiler.shuffles import Shuffle, begun_by, made_last, one_transpose, read_last
 from heddle.graph.compiler.specs import PRODUCTS, folded_transpose, source
 from heddle.graph.dim import Dim
 from heddle.graph.types import Shape
@@ -36,7 +36,10 @@ def sink(module: Any, kind: str) -> None:
     for operation in m.operations(module):
         found = found or _moves_channels(operation)
         order = _order(operation)
-        value = _moved_behind(operation) if order is None else _before(operation, order)
+        if order is not None:
+            value = _before(operation, order)
+        else:
+            value = _moved_behind(operation) or _apart(operation)
         if value is not None:
             m.replace(operation, value)
             found = True
@@ -128,7 +131,7 @@ def _ends_before(operation: Any) -> bool:
         value = found[number]
         number += 1
         for user in m.users(value):
-            if m.name(user) in REDUCTIONS or _reads_moved_back(value, user):
+            if m.name(user) in REDUCTIONS or _reads_moved_back(value, user) or read_last(user):
                 continue
             last = begun_by(user) or user
             if last is user and not _keeps_pixels(user):
@@ -162,6 +165,7 @@ def _goes_behind(user: Any) -> bool:
         m.name(user) == "transpose"  # two are one, as `canonicalize` says
         or _is_same_on_both_sides(user)
         or begun_by(user) is not None
+        or read_last(user)
     )
 
 
@@ -233,6 +237,18 @@ def _moved_behind(operation: Any) -> Any | None:
     for move in reversed(moves):
         value = m.create(operation, m.name(move), [value], **m.attrs(move))
     return value
+
+
+def _apart(operation: Any) -> Any | None:
+    """Of what moves what is computed, channels to the front at last, so much as a transpose behind.
+
+    None where that does not end.
+    """
+    (*_, value), rank = operation.results, m.tensor(operation.results[0]).rank
+    if rank not in RANKS or not _is_computed(value) or not _ends_before(operation):
+        return None
+    value = made_last(operation, _to_front(rank))
+    return value and m.create(operation, "transpose", [value], permutation=_to_front(rank))
 
 
 def _is_number(value: Any) -> bool:

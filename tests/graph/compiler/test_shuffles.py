@@ -75,6 +75,23 @@ def larger(x, conv):
     return ops.reshape(y, [n, 3, h * 4, w * 4])
 
 
+def windows(x, conv):
+    """MaxViT: windows of 3 x 4 pixels as rows of their own, and back, beside a residual."""
+    y = conv(x, 16)
+    n, c, h, w = y.shape
+    rows = ops.permute(ops.reshape(y, [n, c, 2, h // 2, 2, w // 2]), [0, 2, 4, 3, 5, 1])
+    rows = ops.softmax(ops.reshape(rows, [n, 4, 12, c]), axis=-1)
+    back = ops.permute(ops.reshape(rows, [n, 2, 2, h // 2, w // 2, c]), [0, 5, 1, 3, 2, 4])
+    return conv(ops.reshape(back, [n, c, h, w]) * 2.0 + y, 16)
+
+
+def tokens(x, conv):
+    """SegFormer: rows of pixels become a picture between two convolutions."""
+    y = ops.permute(ops.reshape(conv(x, 8), [x.shape[0], 8, 48]), [0, 2, 1])
+    rows = ops.permute(ops.softmax(y, axis=-1), [0, 2, 1])
+    return conv(ops.relu(ops.reshape(rows, [x.shape[0], 8, 6, 8])), 8)
+
+
 def patches(x, conv):
     """A vision transformer's: pixels in a row, their channels last."""
     y = conv(x, 8)
@@ -84,7 +101,15 @@ def patches(x, conv):
 
 @pytest.mark.parametrize(
     ("network", "turns"),
-    [(shuffle_v1, 3), (shuffle_v2, 3), (in_between, 2), (larger, 4), (patches, 1)],
+    [
+        (shuffle_v1, 3),
+        (shuffle_v2, 3),
+        (in_between, 2),
+        (larger, 4),
+        (windows, 4),
+        (tokens, 2),
+        (patches, 1),
+    ],
 )
 def test_channels_stay_last(network, turns):
     """So many transposes are left, with that of x in front and mostly that of the result."""
