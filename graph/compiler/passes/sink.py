@@ -4,8 +4,8 @@ A convolution with channels first is one with channels last between two transpos
 Ops that compute each element on its own, concatenations, choices of elements along an axis,
 reductions and shuffles of channels are the same on either side of a transpose, so that goes behind
 them, where it meets the one that the next convolution has in front, and both are gone. One of what
-lies in memory stays, where nothing behind the ops ends it, and so does one in front of choices and
-shuffles. Any transpose of what is computed goes behind an op that reads it and numbers alone, since
+lies in memory stays, where nothing behind the ops ends it, and so does one in front of slices and
+shuffles. (Rows of channels are gathered faster than single elements.) Any transpose of what is computed goes behind an op that reads it and numbers alone, since
 the kernel in front may compute that as well. Two that are left with a reshape between them, which
 splits axes or merges them, are one.
 """
@@ -22,9 +22,6 @@ from heddle.graph.dim import Dim
 from heddle.graph.types import Shape
 
 REDUCTIONS = ("sum", "mean", "max", "min")
-
-CHOICES = ("slice", "gather")
-"""What takes some elements along axes."""
 
 RANKS = (3, 4, 5)
 """Those of pictures: rows, pixels or voxels."""
@@ -80,10 +77,11 @@ def _order(operation: Any) -> tuple[int, ...] | None:
     moved = [value for value in wide if _moves_channels(m.owner(value))]
     if not moved or not all(value in moved or _is_moved_back(value) for value in wide):
         return None
-    if shuffle or m.name(operation) in CHOICES:
+    if shuffle or m.name(operation) == "slice":
         stays = True
     else:  # the kernel that turns what is in memory may compute the op as well
-        stays = m.elementwise(operation) and not any(map(_is_computed, moved))
+        alone = m.elementwise(operation) or m.name(operation) == "gather"
+        stays = alone and not any(map(_is_computed, moved))
     if stays and not _ends_before(operation):
         return None
     # A transpose that something else reads stays, and a wider one costs more.

@@ -38,8 +38,9 @@ def turn(planes: Planes, ahead: int) -> list[Any]:
         # Down the rows first, so that a row of the result is written in one go.
         for column in emit.loop(starts[1], right, lanes):
             for row in emit.loop(starts[0], bottom, lanes):
-                put = onto_result(planes, plane, (row, column))
-                tile(planes, plane, (row, column), (bottom - row, right - column), ahead, put)
+                corner, extents = (row, column), (bottom - row, right - column)
+                put = onto_result(planes, plane, corner, extents[1])
+                tile(planes, plane, corner, extents, ahead, put)
     return []
 
 
@@ -63,20 +64,28 @@ def turn_past(planes: Planes, ahead: int) -> list[Any]:
                 corner = sizes.greatest(top, 0), sizes.greatest(left, 0)
                 ends = map(sizes.least, (top + lanes, left + lanes), planes.extents)
                 extents = tuple(end - start for end, start in zip(ends, corner, strict=True))
-                put = onto_result(planes, plane, corner, past=True)
+                put = onto_result(planes, plane, corner, extents[1], past=True)
                 tile(planes, plane, corner, extents, ahead, put)
     return []
 
 
 def onto_result(
-    planes: Planes, plane: Mapping[int, Size], corner: tuple[Size, Size], past: bool = False
+    planes: Planes,
+    plane: Mapping[int, Size],
+    corner: tuple[Size, Size],
+    width: Size,
+    past: bool = False,
 ) -> Put:
-    """What stores the lines of the tile at `corner` where they belong."""
+    """What stores the lines of the tile at `corner` where they belong, of which there are `width`.
+
+    Those behind have empty masks, and the place of the last one.
+    """
     (result,) = planes.stream.frame.outputs
     _, target = planes.places(plane, *corner)
 
     def put(n: int, value: Any, mask: Any) -> None:
-        place = target + planes.apart[1] * n
+        line = n if mask is None else sizes.least(n, width - 1)
+        place = target + planes.apart[1] * line
         memory.store(value, result, place, planes.dtype, mask, past=past and mask is None)
 
     return put
@@ -110,10 +119,11 @@ def tile(
     def partial() -> list[Any]:
         lines = []
         for n in range(side):
-            # A line outside is read nowhere: its mask is empty.
+            # A line outside has an empty mask, and the place of the last one: even so a CPU takes a
+            # hundred cycles and more for it where no memory is.
             count = emit.select(emit.compare("greater", height, n), width, 0)
-            mask = host.first_lanes(count, side)
-            lines.append(memory.load(operand, source + stride * n, dtype, side, mask))
+            place = source + stride * sizes.least(n, height - 1)
+            lines.append(memory.load(operand, place, dtype, side, host.first_lanes(count, side)))
         for n, value in enumerate(planes.turned(lines)):
             count = emit.select(emit.compare("greater", width, n), height, 0)
             put(n, value, host.first_lanes(count, side))

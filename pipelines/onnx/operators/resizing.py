@@ -16,6 +16,9 @@ CUBIC = -0.75
 
 WHOLE = (0.0, 1.0)
 
+FEW = 4
+"""Elements that are mixed one by one, at most; more by a product with a matrix."""
+
 LARGEST = 2**20
 """The places of as many are computed while the file is read."""
 
@@ -128,11 +131,26 @@ def _resized(node: Node, x: TensorValue, axis: int, scale: float, places: Any) -
         chosen = _nearest(node["nearest_mode"] or "floor", places)
         return ops.gather(x, ops.constant(np.clip(chosen, 0, old - 1).astype(np.int64)), axis=axis)
     weights = _weights(node, mode, places, old, scale)
+    if np.count_nonzero(weights, axis=1).max(initial=0) <= FEW:
+        return _mixed(x, axis, weights)
     matrix = ops.cast(ops.constant(weights.astype(np.float32), DType.float32), x.dtype)
     last = x.rank - 1
     moved = x if axis == last else ops.transpose(x, axis, last)
     result = moved @ matrix.T
     return result if axis == last else ops.transpose(result, axis, last)
+
+
+def _mixed(x: TensorValue, axis: int, weights: Any) -> TensorValue:
+    """Sums of a few elements along an axis, times `weights`, of which `[new, old]` few are not 0."""
+    chosen = np.argsort(weights == 0, axis=1, kind="stable")  # those that are not 0 first
+    total = None
+    for column in range(np.count_nonzero(weights, axis=1).max()):
+        places = chosen[:, column]
+        shares = weights[np.arange(len(weights)), places].astype(np.float32)
+        shaped = ops.constant(shares.reshape(-1, *[1] * (x.rank - 1 - axis)), DType.float32)
+        share = ops.gather(x, ops.constant(places.astype(np.int64)), axis=axis) * ops.cast(shaped, x.dtype)
+        total = share if total is None else total + share
+    return total
 
 
 def _places(node: Node, old: int, new: int, scale: Any) -> Any:
