@@ -35,12 +35,12 @@ class Regrouping:
         parts: tuple[list[tuple[int, ...]], ...] = ([], [])
         i = j = 0
         while i < len(before) and j < len(after):
-            ends = i + 1, _end(after, j, before[i])
-            fine = after[j : ends[1]]
-            if ends[1] is None:
-                ends = _end(before, i, after[j]), j + 1
-                fine = before[i : ends[0]]
-            if None in ends:
+            split, merged = _end(after, j, before[i]), _end(before, i, after[j])
+            if split is not None:
+                fine, ends = after[j:split], (i + 1, split)
+            elif merged is not None:
+                fine, ends = before[i:merged], (merged, j + 1)
+            else:
                 return None
             numbers = tuple(range(len(sizes), len(sizes) + len(fine)))
             for own, count in zip(parts, (ends[0] - i, ends[1] - j), strict=True):
@@ -78,8 +78,8 @@ class Shuffle:
     def ending_in(cls, operation: Any) -> Shuffle | None:
         """The one whose last op this reshape is, if nothing else reads what is in between."""
         turned = _alone_before(operation, "reshape", "transpose")
-        inner = turned and _alone_before(turned, "transpose", "reshape")
-        if inner is None:
+        inner = _alone_before(turned, "transpose", "reshape") if turned else None
+        if turned is None or inner is None:
             return None
         x, split, merged = inner.operands[0], _regrouping(inner), _regrouping(operation)
         if split is None or merged is None:
@@ -110,9 +110,10 @@ def begun_by(operation: Any) -> Any | None:
     """The last op of the shuffle that begins with this reshape; None where there is none."""
     found = operation
     for name in ("reshape", "transpose"):
-        found = m.only_user(found.results[0]) if m.name(found) == name else None
-        if found is None:
+        following = m.only_user(found.results[0]) if m.name(found) == name else None
+        if following is None:
             return None
+        found = following
     return found if Shuffle.ending_in(found) else None
 
 
@@ -134,8 +135,8 @@ def made_last(operation: Any, to_front: Sequence[int]) -> Any | None:
     None where that is not the last one of what is transposed, or something else reads that.
     """
     first = _alone_before(operation, "reshape", "transpose")
-    found = first and _regrouping(operation)
-    if not found:
+    found = _regrouping(operation) if first is not None else None
+    if first is None or found is None:
         return None
     (x,), order = first.operands, m.attrs(first)["permutation"]
     split = [found.before[order.index(axis)] for axis in range(len(order))]

@@ -5,9 +5,9 @@ Ops that compute each element on its own, concatenations, choices of elements al
 reductions and shuffles of channels are the same on either side of a transpose, so that goes behind
 them, where it meets the one that the next convolution has in front, and both are gone. One of what
 lies in memory stays, where nothing behind the ops ends it, and so does one in front of slices and
-shuffles. (Rows of channels are gathered faster than single elements.) Any transpose of what is computed goes behind an op that reads it and numbers alone, since
-the kernel in front may compute that as well. Two that are left with a reshape between them, which
-splits axes or merges them, are one.
+shuffles. (Pixels are gathered faster than single elements.) Any transpose of what is computed goes
+behind an op that reads it and numbers alone, since the kernel in front may compute that as well.
+Two that are left with a reshape between them, which splits axes or merges them, are one.
 """
 
 from __future__ import annotations
@@ -185,7 +185,8 @@ def _before(operation: Any, order: tuple[int, ...]) -> Any:
     """The op on what its operands were before the permutation, and that behind it."""
     shuffle = Shuffle.ending_in(operation)
     if shuffle is not None:
-        (x,), result = m.owner(shuffle.x).operands, _to_front(m.tensor(operation.results[0]).rank)
+        (x,) = m.owner(shuffle.x).operands  # type: ignore[union-attr]
+        result = _to_front(len(shuffle.merged))
         value = shuffle.permuted(operation, x, order, result)
         return m.create(operation, "transpose", [value], permutation=result)
     attrs = m.attrs(operation)
@@ -223,8 +224,9 @@ def _moved_behind(operation: Any) -> Any | None:
     if m.tensor(x).shape != result.shape or m.tensor(x).dtype.size < result.dtype.size:
         return None
     while m.owner_name(x) in ("reshape", "transpose") and m.only_user(x) is not None:
-        moves.append(m.owner(x))
-        (x,) = moves[-1].operands
+        move = m.owner(x)
+        moves.append(move)
+        (x,) = move.operands  # type: ignore[union-attr]
     if "transpose" not in map(m.name, moves) or not _is_computed(x):
         return None
     operands = [

@@ -78,14 +78,16 @@ def onto_result(
 ) -> Put:
     """What stores the lines of the tile at `corner` where they belong, of which there are `width`.
 
-    Those behind have empty masks, and the place of the last one.
+    Those behind have empty masks, and the place of the first one.
     """
     (result,) = planes.stream.frame.outputs
     _, target = planes.places(plane, *corner)
 
     def put(n: int, value: Any, mask: Any) -> None:
-        line = n if mask is None else sizes.least(n, width - 1)
-        place = target + planes.apart[1] * line
+        line = emit.as_index(planes.apart[1] * n)
+        if mask is not None:
+            line = emit.select(emit.compare("greater", width, n), line, 0)
+        place = target + line
         memory.store(value, result, place, planes.dtype, mask, past=past and mask is None)
 
     return put
@@ -119,11 +121,12 @@ def tile(
     def partial() -> list[Any]:
         lines = []
         for n in range(side):
-            # A line outside has an empty mask, and the place of the last one: even so a CPU takes a
-            # hundred cycles and more for it where no memory is.
-            count = emit.select(emit.compare("greater", height, n), width, 0)
-            place = source + stride * sizes.least(n, height - 1)
-            lines.append(memory.load(operand, place, dtype, side, host.first_lanes(count, side)))
+            # A line outside has an empty mask, and the place of the first one: even so a CPU takes
+            # hundreds of cycles for it where no memory is.
+            inside = emit.compare("greater", height, n)
+            mask = host.first_lanes(emit.select(inside, width, 0), side)
+            place = source + emit.select(inside, emit.as_index(stride * n), 0)
+            lines.append(memory.load(operand, place, dtype, side, mask))
         for n, value in enumerate(planes.turned(lines)):
             count = emit.select(emit.compare("greater", width, n), height, 0)
             put(n, value, host.first_lanes(count, side))

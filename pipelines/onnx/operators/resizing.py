@@ -1,8 +1,9 @@
-"""Resize: each axis by itself, as a choice of elements or a product with a small matrix."""
+"""Resize: each axis by itself, as elements that are mixed, or as a product with a small matrix."""
 
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ CUBIC = -0.75
 
 WHOLE = (0.0, 1.0)
 
-FEW = 4
-"""Elements that are mixed one by one, at most; more by a product with a matrix."""
+FEW, CHANNELS = 4, 32
+"""Elements that are mixed one by one, at most, where there are so many channels, at least: whole
+pixels are then, if channels are last. Else a product with a matrix is faster."""
 
 LARGEST = 2**20
 """The places of as many are computed while the file is read."""
@@ -131,7 +133,8 @@ def _resized(node: Node, x: TensorValue, axis: int, scale: float, places: Any) -
         chosen = _nearest(node["nearest_mode"] or "floor", places)
         return ops.gather(x, ops.constant(np.clip(chosen, 0, old - 1).astype(np.int64)), axis=axis)
     weights = _weights(node, mode, places, old, scale)
-    if np.count_nonzero(weights, axis=1).max(initial=0) <= FEW:
+    few = np.count_nonzero(weights, axis=1).max(initial=0) <= FEW
+    if few and axis > 1 and (x.shape[1].static or 0) >= CHANNELS:
         return _mixed(x, axis, weights)
     matrix = ops.cast(ops.constant(weights.astype(np.float32), DType.float32), x.dtype)
     last = x.rank - 1
@@ -141,16 +144,15 @@ def _resized(node: Node, x: TensorValue, axis: int, scale: float, places: Any) -
 
 
 def _mixed(x: TensorValue, axis: int, weights: Any) -> TensorValue:
-    """Sums of a few elements along an axis, times `weights`, of which `[new, old]` few are not 0."""
+    """The sums of elements along an axis times `weights`, `[new, old]`, few of which are not 0."""
     chosen = np.argsort(weights == 0, axis=1, kind="stable")  # those that are not 0 first
-    total = None
-    for column in range(np.count_nonzero(weights, axis=1).max()):
-        places = chosen[:, column]
-        shares = weights[np.arange(len(weights)), places].astype(np.float32)
-        shaped = ops.constant(shares.reshape(-1, *[1] * (x.rank - 1 - axis)), DType.float32)
-        share = ops.gather(x, ops.constant(places.astype(np.int64)), axis=axis) * ops.cast(shaped, x.dtype)
-        total = share if total is None else total + share
-    return total
+    terms = []
+    for places in chosen[:, : np.count_nonzero(weights, axis=1).max()].T:
+        shares = np.take_along_axis(weights, places[:, None], axis=1).astype(np.float32)
+        shares = shares.reshape(-1, *[1] * (x.rank - 1 - axis))
+        elements = ops.gather(x, ops.constant(places.astype(np.int64)), axis=axis)
+        terms.append(elements * ops.cast(ops.constant(shares, DType.float32), x.dtype))
+    return reduce(lambda a, b: a + b, terms)
 
 
 def _places(node: Node, old: int, new: int, scale: Any) -> Any:

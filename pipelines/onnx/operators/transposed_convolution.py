@@ -47,8 +47,9 @@ def conv_transpose(node: Node) -> TensorValue:
         around = zip(axes, x.shape[2:], sizes, strict=True)
         each = product(*(own.apart(dim, size) for own, dim, size in around))
         result = ops.concat([_convolved(node, phases, sizes) for phases in each], axis=1)
-    cut = [slice(own.cut, own.cut + size) for own, size in zip(axes, sizes, strict=True)]
-    return _as_pixels(result, groups, strides)[(slice(None), slice(None), *cut)]
+    cut = (slice(own.cut, own.cut + size) for own, size in zip(axes, sizes, strict=True))
+    kept = (slice(None), slice(None), *cut)
+    return _as_pixels(result, groups, strides)[kept]
 
 
 def _convolved(node: Node, axes: Sequence[Phases], sizes: Sequence[Dim]) -> TensorValue:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
-from onnx_texts import computed, parsed
+from onnx_texts import computed, imported, ops_of, parsed
 
 from heddle.runtime.errors import GraphError
 
@@ -71,3 +71,32 @@ def test_sizes_that_are_multiples_of_unknown_ones():
 def test_sizes_that_are_no_multiples(sizes):
     with pytest.raises(GraphError, match=r"'y'.*wanted a known multiple of .* axis 0, h, got"):
         computed(SIZES.format(factors="2, 3", sizes=sizes), np.ones((2, 3), np.float32))
+
+
+MIXED = """m (float[1, {n}, 5, 7] x) => (float[1, {n}, h, w] y)
+<float[4] scales = {{1, 1, {scales}}}> {{ y = Resize <mode = "{mode}"{flags}> (x, , scales) }}"""
+
+
+@pytest.mark.parametrize("n", [32, 3])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("flags", ["", ", exclude_outside = 1", ", antialias = 1"])
+@pytest.mark.parametrize("scales", ["2, 3", "0.4, 1.7"])
+def test_pictures_of_many_channels_and_of_few(n, mode, flags, scales):
+    text = MIXED.format(n=n, mode=mode, flags=flags, scales=scales)
+    x = np.random.default_rng(0).standard_normal((1, n, 5, 7), np.float32)
+    (wanted,) = ReferenceEvaluator(parsed(text)).run(None, {"x": x})
+    (found,) = computed(text, x)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_few_elements_of_many_channels_are_mixed():
+    """Others are a product with a matrix: where channels are few, or a pixel is made of many."""
+    cases = {
+        (32, "linear", ""): "gather",
+        (32, "cubic", ""): "gather",
+        (3, "linear", ""): "matmul",
+        (32, "cubic", ", antialias = 1"): "matmul",
+    }
+    for (n, mode, flags), op in cases.items():
+        names = ops_of(imported(MIXED.format(n=n, mode=mode, flags=flags, scales="0.4, 0.4")))
+        assert {"gather", "matmul"} & set(names) == {op}
