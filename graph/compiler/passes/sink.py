@@ -87,15 +87,12 @@ def _order(operation: Any) -> tuple[int, ...] | None:
     # A transpose that something else reads stays, and a wider one costs more.
     if not all(map(_goes_behind, (user for value in moved for user in m.users(value)))):
         return None
-    if (
-        max(m.tensor(value).dtype.size for value in wide)
-        < m.tensor(operation.results[0]).dtype.size
-    ):
+    widest = max(m.tensor(value).dtype.size for value in wide)
+    if widest < m.tensor(operation.results[0]).dtype.size:
         return None
     narrow = [source(value) for value in operation.operands if value not in wide]
-    if m.elementwise(operation) and any(
-        sum(dim != 1 for dim in m.tensor(value).shape) > 1 for value in narrow
-    ):
+    axes = [sum(dim != 1 for dim in m.tensor(value).shape) for value in narrow]
+    if m.elementwise(operation) and max(axes, default=0) > 1:
         return None
     order: tuple[int, ...] = m.attrs(m.owner(moved[0]))["permutation"]
     return order
@@ -240,12 +237,15 @@ def _moved_behind(operation: Any) -> Any | None:
 
 
 def _apart(operation: Any) -> Any | None:
-    """Of what moves what is computed, channels to the front at last, so much as a transpose behind.
+    """A reshape of a transpose that moves channels to the front, so that this comes last.
 
-    None where that does not end.
+    None where it would not end, and where memory is turned.
     """
-    (*_, value), rank = operation.results, m.tensor(operation.results[0]).rank
-    if rank not in RANKS or not _is_computed(value) or not _ends_before(operation):
+    above = m.owner(operation.operands[0]) if m.name(operation) == "reshape" else None
+    if above is None or m.name(above) != "transpose" or not _is_computed(above.results[0]):
+        return None
+    rank = m.tensor(operation.results[0]).rank
+    if rank not in RANKS or not _ends_before(operation):
         return None
     value = made_last(operation, _to_front(rank))
     return value and m.create(operation, "transpose", [value], permutation=_to_front(rank))
