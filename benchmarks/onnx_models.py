@@ -1,15 +1,16 @@
 """ONNX files at steady state: Heddle beside ONNX Runtime and OpenVINO on the very same file.
 
-    python benchmarks/onnx_models.py [--model resnet50] [--peer openvino] [--threads 2] [--save]
+    python benchmarks/onnx_models.py [--vision] [--model ViT] [--peer openvino] [--save]
 
 The files are the models of pictures that the package onnx carries (224 x 224, batch 1), with normal
 numbers, scaled as layers are when they are new, in the place of their constant weights; and the
-sentence embedder of `onnx_bert.py`, as exporters write it. All candidates take turns in one process
-(`pip install onnxruntime openvino`): Heddle into caller-supplied outputs, ONNX Runtime with all
-graph optimisations, OpenVINO for latency, both in float32. The ratio is the least one of a peer's
-time over Heddle's, round by round (`measure.ratio`): above 1, Heddle is faster. `error` is the
-largest difference from ONNX Runtime's result, relative to its largest number. `import` is what
-reading the file takes, `kernels` how many calls a run makes.
+sentence embedder of `onnx_bert.py`, as exporters write it; with `--vision` those of
+`vision_models.py`. All candidates take turns in one process (`pip install onnxruntime openvino`):
+Heddle into caller-supplied outputs, ONNX Runtime with all graph optimisations, OpenVINO for
+latency, both in float32, on `--threads` threads. The ratio is the least one of a peer's time over
+Heddle's, round by round (`measure.ratio`): above 1, Heddle is faster. `error` is the largest
+difference from ONNX Runtime's result, relative to its largest number. `import` is what reading the
+file takes, `kernels` how many calls a run makes.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import measure
 import numpy as np
 import onnx
 import onnx_bert
+import vision_models
 from minilm import FEW, HOPELESS
 from onnx import numpy_helper
 
@@ -136,7 +138,8 @@ def measured(name: str, peers: list[str], threads: int, rounds: int) -> dict[str
     """The row of one model."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
-        inputs = (encoder if name in ENCODER else picture)(name, path)
+        write = {**dict.fromkeys(ENCODER, encoder), **dict.fromkeys(PICTURES, picture)}
+        inputs = write.get(name, vision_models.write)(name, path)
         call, figures = own(path, inputs, threads)
         make = {"onnxruntime": onnxruntime_call, "openvino": openvino_call}
         candidates = {"heddle": call} | {peer: make[peer](path, inputs, threads) for peer in peers}
@@ -171,7 +174,8 @@ def measured(name: str, peers: list[str], threads: int, rounds: int) -> dict[str
 def main() -> None:
     """Measures and prints; `--save` also writes the results' file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    names = [*PICTURES, *ENCODER]
+    names = [*PICTURES, *ENCODER, *vision_models.NETWORKS]
+    parser.add_argument("--vision", action="store_true")
     parser.add_argument("--model", choices=names, action="append", dest="models")
     parser.add_argument("--peer", choices=PEERS, action="append", default=[], dest="peers")
     parser.add_argument("--threads", type=int, default=2)
@@ -179,13 +183,14 @@ def main() -> None:
     parser.add_argument("--save", action="store_true")
     options = parser.parse_args()
     rows = []
-    for name in options.models or names:
+    held = vision_models.NETWORKS if options.vision else (*PICTURES, *ENCODER)
+    for name in options.models or held:
         rows.append(measured(name, options.peers, options.threads, options.rounds))
         print(json.dumps(rows[-1]), flush=True)
     if options.save:
         figures: dict[str, Any] = {"threads": options.threads, "rows": rows}
         figures |= {peer: version(peer) for peer in options.peers}
-        print(measure.save("onnx_models", figures))
+        print(measure.save("vision_models" if options.vision else "onnx_models", figures))
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ PEERS = [
     Work("MiniLM, float32", ENGINES, "minilm"),
     Work("MiniLM, bfloat16", "faster of OpenVINO and PyTorch's compiler", "minilm_bfloat16"),
     Work("networks from ONNX files", "faster of ONNX Runtime and OpenVINO", "onnx_models"),
+    Work("networks of pictures, exported", "faster of ONNX Runtime and OpenVINO", "vision_models"),
     Work("language model, int8", "llama.cpp", "decode_int8"),
     Work("language model, int4", "llama.cpp", "decode_int4"),
     *(
