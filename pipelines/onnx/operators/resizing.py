@@ -133,9 +133,9 @@ def _resized(node: Node, x: TensorValue, axis: int, scale: float, places: Any) -
         chosen = _nearest(node["nearest_mode"] or "floor", places)
         return ops.gather(x, ops.constant(np.clip(chosen, 0, old - 1).astype(np.int64)), axis=axis)
     weights = _weights(node, mode, places, old, scale)
-    few = np.count_nonzero(weights, axis=1).max(initial=0) <= FEW
-    if few and axis > 1 and (x.shape[1].static or 0) >= CHANNELS:
-        return _mixed(x, axis, weights)
+    count = np.count_nonzero(weights, axis=1).max(initial=0)
+    if 0 < count <= FEW and axis > 1 and (x.shape[1].static or 0) >= CHANNELS:
+        return _mixed(x, axis, weights, count)
     matrix = ops.cast(ops.constant(weights.astype(np.float32), DType.float32), x.dtype)
     last = x.rank - 1
     moved = x if axis == last else ops.transpose(x, axis, last)
@@ -143,11 +143,11 @@ def _resized(node: Node, x: TensorValue, axis: int, scale: float, places: Any) -
     return result if axis == last else ops.transpose(result, axis, last)
 
 
-def _mixed(x: TensorValue, axis: int, weights: Any) -> TensorValue:
-    """The sums of elements along an axis times `weights`, `[new, old]`, few of which are not 0."""
+def _mixed(x: TensorValue, axis: int, weights: Any, count: int) -> TensorValue:
+    """The sums of `count` elements along an axis, at most, times `weights`, `[new, old]`."""
     chosen = np.argsort(weights == 0, axis=1, kind="stable")  # those that are not 0 first
     terms = []
-    for places in chosen[:, : np.count_nonzero(weights, axis=1).max()].T:
+    for places in chosen[:, :count].T:
         shares = np.take_along_axis(weights, places[:, None], axis=1).astype(np.float32)
         shares = shares.reshape(-1, *[1] * (x.rank - 1 - axis))
         elements = ops.gather(x, ops.constant(places.astype(np.int64)), axis=axis)

@@ -100,3 +100,10 @@ def test_few_elements_of_many_channels_are_mixed():
     for (n, mode, flags), op in cases.items():
         names = ops_of(imported(MIXED.format(n=n, mode=mode, flags=flags, scales="0.4, 0.4")))
         assert {"gather", "matmul"} & set(names) == {op}
+
+
+@pytest.mark.parametrize("n", [32, 3])
+def test_pictures_that_vanish(n):
+    text = MIXED.format(n=n, mode="linear", flags="", scales="0.1, 1")
+    (found,) = computed(text, np.ones((1, n, 5, 7), np.float32))
+    assert found.shape == (1, n, 0, 7)
