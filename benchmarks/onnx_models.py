@@ -138,8 +138,9 @@ def measured(name: str, peers: list[str], threads: int, rounds: int) -> dict[str
     """The row of one model."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
-        write = {**dict.fromkeys(ENCODER, encoder), **dict.fromkeys(PICTURES, picture)}
-        inputs = write.get(name, vision_models.write)(name, path)
+        own_files = encoder if name in ENCODER else picture
+        write = vision_models.write if name in vision_models.NETWORKS else own_files
+        inputs = write(name, path)
         call, figures = own(path, inputs, threads)
         make = {"onnxruntime": onnxruntime_call, "openvino": openvino_call}
         candidates = {"heddle": call} | {peer: make[peer](path, inputs, threads) for peer in peers}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from heddle.graph.compiler import module as m
 from heddle.graph.dim import Dim
 from heddle.graph.types import Shape
+
+T = TypeVar("T")
 
 Parts = tuple[tuple[int, ...], ...]
 """For each axis, the numbers of the finer axes that it consists of."""
@@ -96,14 +98,9 @@ class Shuffle:
 
         By ops before `like`, the last of this; what that gives is the value's permutation `result`.
         """
-        split = [self.split[order.index(axis)] for axis in range(len(order))]
-        merged = [self.merged[result.index(axis)] for axis in range(len(result))]
-        shape = m.tensor(like.results[0]).shape
-        value = _split_and_moved(
-            like, x, split, self.sizes, [part for run in merged for part in run]
-        )
-        shape = Shape(shape[result.index(axis)] for axis in range(len(result)))
-        return m.create(like, "reshape", [value], shape=shape)
+        split, merged = _unmoved(self.split, order), _unmoved(self.merged, result)
+        shape = Shape(_unmoved(m.tensor(like.results[0]).shape, result))
+        return _shuffled(like, x, split, self.sizes, _flat(merged), shape)
 
 
 def begun_by(operation: Any) -> Any | None:
@@ -124,9 +121,8 @@ def read_last(reshape: Any) -> bool:
     found, turned = _regrouping(reshape), m.only_user(reshape.results[0])
     if found is None or turned is None or m.name(turned) != "transpose":
         return False
-    order = [part for axis in m.attrs(turned)["permutation"] for part in found.after[axis]]
     channels = found.before[1]
-    return tuple(order[-len(channels) :]) == channels
+    return tuple(_moved(found.after, turned)[-len(channels) :]) == channels
 
 
 def made_last(operation: Any, to_front: Sequence[int]) -> Any | None:
@@ -139,15 +135,11 @@ def made_last(operation: Any, to_front: Sequence[int]) -> Any | None:
     if first is None or found is None:
         return None
     (x,), order = first.operands, m.attrs(first)["permutation"]
-    split = [found.before[order.index(axis)] for axis in range(len(order))]
-    after = [found.after[to_front.index(axis)] for axis in range(len(to_front))]
-    if tuple(part for run in split for part in run)[-len(after[-1]) :] != after[-1]:
+    split, merged = _unmoved(found.before, order), _unmoved(found.after, to_front)
+    if tuple(_flat(split)[-len(merged[-1]) :]) != merged[-1]:
         return None
-    moved = [part for run in after for part in run]
-    value = _split_and_moved(operation, x, split, found.sizes, moved)
-    shape = m.tensor(operation.results[0]).shape
-    shape = Shape(shape[to_front.index(axis)] for axis in range(len(to_front)))
-    return m.create(operation, "reshape", [value], shape=shape)
+    shape = Shape(_unmoved(m.tensor(operation.results[0]).shape, to_front))
+    return _shuffled(operation, x, split, found.sizes, _flat(merged), shape)
 
 
 def one_transpose(operation: Any) -> Any | None:
@@ -163,15 +155,14 @@ def one_transpose(operation: Any) -> Any | None:
     if first is None or m.name(first) != "transpose" or found is None:
         return None
     (x,), order = first.operands, m.attrs(first)["permutation"]
-    split = [found.before[order.index(axis)] for axis in range(len(order))]
-    moved = [part for axis in m.attrs(operation)["permutation"] for part in found.after[axis]]
-    places = [part for run in split for part in run]
+    split, moved = _unmoved(found.before, order), _moved(found.after, operation)
+    places = _flat(split)
     alone = all(m.only_user(each.results[0]) is not None for each in (first, reshape))
     few = _is_short(moved, places, found.sizes) or _is_short(places, moved, found.sizes)
     if moved != places and (few or not alone):
         return None
-    value = _split_and_moved(operation, x, split, found.sizes, moved)
-    return m.create(operation, "reshape", [value], shape=m.tensor(operation.results[0]).shape)
+    shape = m.tensor(operation.results[0]).shape
+    return _shuffled(operation, x, split, found.sizes, moved, shape)
 
 
 def _is_short(order: Sequence[int], other: Sequence[int], sizes: Shape) -> bool:
@@ -183,13 +174,33 @@ def _is_short(order: Sequence[int], other: Sequence[int], sizes: Shape) -> bool:
     return count is not None and count < FEW
 
 
-def _split_and_moved(
-    like: Any, x: Any, split: Sequence[Sequence[int]], sizes: Shape, moved: Sequence[int]
+def _shuffled(
+    like: Any,
+    x: Any,
+    split: Sequence[Sequence[int]],
+    sizes: Shape,
+    moved: Sequence[int],
+    shape: Shape,
 ) -> Any:
-    """`x` with its axes `split` into parts of some of the `sizes`, and these in another order."""
-    places = [part for run in split for part in run]
+    """`x` with its axes `split` into parts of some `sizes`, these in another order, as `shape`."""
+    places = _flat(split)
     value = m.create(like, "reshape", [x], shape=Shape(sizes[part] for part in places))
-    return m.create(like, "transpose", [value], permutation=tuple(map(places.index, moved)))
+    value = m.create(like, "transpose", [value], permutation=tuple(map(places.index, moved)))
+    return m.create(like, "reshape", [value], shape=shape)
+
+
+def _unmoved(axes: Sequence[T], order: Sequence[int]) -> list[T]:
+    """What belongs to each axis, before a permutation by `order`."""
+    return [axes[order.index(axis)] for axis in range(len(order))]
+
+
+def _moved(axes: Parts, transpose: Any) -> list[int]:
+    """The parts of all axes behind a transpose of these."""
+    return _flat([axes[axis] for axis in m.attrs(transpose)["permutation"]])
+
+
+def _flat(runs: Sequence[Sequence[int]]) -> list[int]:
+    return [part for run in runs for part in run]
 
 
 def _regrouping(reshape: Any) -> Regrouping | None:

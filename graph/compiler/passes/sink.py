@@ -213,13 +213,13 @@ def _moved_behind(operation: Any) -> Any | None:
 
     None where it reads more than that and single numbers, or its result is wider.
     """
-    result, operands = m.tensor(operation.results[0]), list(operation.operands)
-    many = [n for n, value in enumerate(operands) if not _is_number(source(value))]
+    many = [value for value in operation.operands if not _is_number(source(value))]
     if not m.elementwise(operation) or len(many) != 1:
         return None
-    (place,), x, moves = many, operands[many[0]], []
-    if m.tensor(x).shape != result.shape or m.tensor(x).dtype.size < result.dtype.size:
+    (wide,), result, moves = many, m.tensor(operation.results[0]), []
+    if m.tensor(wide).shape != result.shape or m.tensor(wide).dtype.size < result.dtype.size:
         return None
+    x = wide
     while m.owner_name(x) in ("reshape", "transpose") and m.only_user(x) is not None:
         move = m.owner(x)
         moves.append(move)
@@ -227,8 +227,8 @@ def _moved_behind(operation: Any) -> Any | None:
     if "transpose" not in map(m.name, moves) or not _is_computed(x):
         return None
     operands = [
-        _turned(operation, source(value), ()) if value != operands[place] else x
-        for value in operands
+        x if value == wide else _turned(operation, source(value), ())
+        for value in operation.operands
     ]
     value = m.create(operation, m.name(operation), operands, **m.attrs(operation))
     for move in reversed(moves):

@@ -70,9 +70,11 @@ def _convolved(node: Node, axes: Sequence[Phases], sizes: Sequence[Dim]) -> Tens
     )
     if not node.has(2):
         return result
-    numbers = np.arange(int(node(2).shape[0])).reshape(groups, 1, -1)
-    channels = np.repeat(numbers, prod(len(own.taps) for own in axes), axis=1).ravel()
-    return result + by_channel(ops.gather(node(2), channels, axis=0), x.rank)
+    bias, together = node(2), prod(len(own.taps) for own in axes)
+    if together > 1:
+        numbers = np.arange(int(bias.shape[0])).reshape(groups, 1, -1)
+        bias = ops.gather(bias, np.repeat(numbers, together, axis=1).ravel(), axis=0)
+    return result + by_channel(bias, x.rank)
 
 
 @dataclass(frozen=True)
